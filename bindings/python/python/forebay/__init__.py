@@ -1,0 +1,34 @@
+"""Forebay feeds training jobs with ready batches.
+
+>>> import forebay
+>>> loader = forebay.DataLoader("path/to/imagefolder", batch_size=64, shuffle=True, transform=...)
+... # doctest: +SKIP
+
+``DataLoader`` takes PyTorch's arguments; reading, decoding and augmenting run in native threads. Importing
+this package starts no thread and does not import torch.
+"""
+
+from __future__ import annotations
+
+import atexit as _atexit
+
+from . import errors
+from ._native import __version__, config, shutdown as _shutdown
+from ._native import configure as _configure
+from .dataset import ImageFolder
+from .loader import DataLoader
+
+__all__ = ["DataLoader", "ImageFolder", "__version__", "config", "configure", "errors"]
+
+
+def configure(memory: int | str | None = None, threads: int | None = None) -> None:
+    """Set this process's memory budget (bytes or ``"4GB"``) and number of native threads.
+
+    Call it before the first loader is iterated. Defaults: ``FOREBAY_MEMORY``, else a quarter of what the
+    cgroup or the machine allows, at most 16 GB; ``FOREBAY_THREADS``, else the cores that affinity and
+    cgroup leave.
+    """
+    _configure(memory, threads)
+
+
+_atexit.register(_shutdown)

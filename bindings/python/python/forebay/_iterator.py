@@ -1,0 +1,109 @@
+"""One pass over a loader."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .errors import ClosedError
+
+if TYPE_CHECKING:
+    from ._native import Batch
+    from .loader import DataLoader
+
+#: Batches that a sampler is asked for ahead of the one that is awaited.
+_AHEAD = 4
+
+
+class Feeder:
+    """Takes indices from a Python sampler, a few batches ahead, and feeds them to the job."""
+
+    def __init__(self, source: Iterator[Any], size: int | None) -> None:
+        #: ``size`` is None when the source yields whole batches.
+        self._source, self._size = source, size
+        self._fed, self._taken, self._done = 0, 0, False
+
+    def feed(self, job: Any) -> None:
+        while not self._done and self._fed - self._taken < _AHEAD:
+            if self._size is None:
+                chunk = next(self._source, None)
+            else:
+                chunk = list(itertools.islice(self._source, self._size)) or None
+            if chunk is None:
+                self._done = True
+                job.feed_end()
+            else:
+                job.feed([int(index) for index in chunk])
+                self._fed += 1
+
+    def took(self) -> None:
+        self._taken += 1
+
+
+class LoaderIterator:
+    """Yields the batches of one epoch; ``iter(loader)`` makes it."""
+
+    def __init__(self, loader: DataLoader, feeder: Feeder | None) -> None:
+        self._loader, self._feeder, self._over = loader, feeder, False
+
+    def __iter__(self) -> LoaderIterator:
+        return self
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __next__(self) -> Any:
+        loader = self._loader
+        if self._over:
+            raise StopIteration
+        if loader._iterator is not self:
+            raise ClosedError("a newer iter(loader) has taken over; use a second loader to iterate twice at a time")
+        try:
+            if self._feeder is not None:
+                self._feeder.feed(loader._job)
+            batch = loader._job.next(float(loader.timeout))
+            data = None if batch is None else self._collate(batch)
+        except BaseException:
+            self._over = True
+            raise
+        if batch is None:
+            self._over = True
+            loader._end_epoch()
+            self._report()
+            raise StopIteration
+        if self._feeder is not None:
+            self._feeder.took()
+        loader._receive(batch)
+        return data
+
+    def _collate(self, batch: Batch) -> Any:
+        loader, to = self._loader, self._loader._framework
+        targets = to.owned(batch.targets)
+        loader._valid = batch.valid
+        stacked = batch.images
+        if loader.collate_fn is None and loader._batched:
+            return [to.tensor(stacked), targets]
+        images = [to.tensor(one) for one in batch.ragged] if stacked is None else to.tensor(stacked)
+        samples = [[image, int(target)] for image, target in zip(images, targets, strict=True)]
+        if not loader._batched:
+            samples = samples[0]
+        if loader.collate_fn is None:
+            return samples
+        if loader._batched:
+            return loader.collate_fn([tuple(sample) for sample in samples])
+        return loader.collate_fn(tuple(samples))
+
+    def _report(self) -> None:
+        failed = self._loader.quarantine
+        new = failed[self._loader._reported :]
+        if new:
+            self._loader._reported = len(failed)
+            shown = "; ".join(f"{f['path']}: {f['cause']}" for f in new[:5])
+            more = f"; and {len(new) - 5} more" if len(new) > 5 else ""
+            warnings.warn(
+                f"forebay: {len(new)} samples failed and were {self._loader._fate}: {shown}{more} "
+                "(all of them: loader.quarantine)",
+                stacklevel=3,
+            )

@@ -1,0 +1,399 @@
+"""The loader: PyTorch's constructor, native work."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from . import _native
+from ._frameworks import framework
+from ._iterator import Feeder, LoaderIterator
+from .dataset import ImageFolder
+from .errors import InvalidError, VersionError
+from .lower import lower
+
+#: Version of the state's format.
+_STATE = 1
+
+
+class DataLoader:
+    """Yields ``[images, targets]`` batches made in native threads.
+
+    The arguments up to ``in_order`` are those of ``torch.utils.data.DataLoader``, with its defaults and
+    errors; ``num_workers``, ``prefetch_factor``, ``persistent_workers``, ``worker_init_fn`` and
+    ``multiprocessing_context`` govern Python workers, of which native datasets need none.
+
+    dataset: path of an image folder, a :class:`forebay.ImageFolder`, or a plain torchvision ``ImageFolder``.
+    transform: torchvision transforms (v1 or v2), or a list of step dicts.
+    order: ``None`` or ``"strict"`` for the exact order, or an integer D: no sample comes more than D
+        positions late, and no batch waits longer for a slow one.
+    seed: names the order and every random number; default: that of ``generator``, else 0.
+    on_error: ``"raise"``, ``"skip"`` or ``"substitute"`` (repeat a neighbour; see :attr:`valid`).
+    decode: ``"exact"``, or ``"scaled"`` to let large JPEGs be decoded at 1/2, 1/4 or 1/8.
+    output: dtype and layout of images, such as ``"float16"`` or ``"float16/channels_last"``; default: what
+        the transform ends in.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[list[int]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        transform: Any = None,
+        order: str | int | None = None,
+        seed: int | None = None,
+        on_error: str = "raise",
+        decode: str = "exact",
+        output: str | None = None,
+    ) -> None:
+        _check_torch_rules(num_workers, timeout, prefetch_factor, persistent_workers)
+        if sampler is not None and shuffle:
+            raise ValueError("sampler option is mutually exclusive with shuffle")
+        if batch_sampler is not None:
+            if batch_size != 1 or shuffle or sampler is not None or drop_last:
+                raise ValueError(
+                    "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
+                )
+            batch_size, drop_last = None, False
+        elif batch_size is None:
+            if drop_last:
+                raise ValueError(
+                    "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
+                )
+        elif not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
+            raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
+        _choice("on_error", on_error, ("raise", "skip", "substitute"))
+        _choice("decode", decode, ("exact", "scaled"))
+
+        self.dataset, transform = _native_dataset(dataset, transform)
+        self.batch_size, self.drop_last = batch_size, bool(drop_last)
+        self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
+        self.persistent_workers, self.worker_init_fn = persistent_workers, worker_init_fn
+        self.multiprocessing_context, self.generator = multiprocessing_context, generator
+        self.collate_fn, self.timeout, self.in_order = collate_fn, timeout, in_order
+        self.pin_memory, self.pin_memory_device = bool(pin_memory), pin_memory_device
+        self.batch_sampler, self._sampler = batch_sampler, sampler
+        self.shuffle, self.on_error, self.decode, self.output = bool(shuffle), on_error, decode, output
+        self.order: str | int = self._resolve_order(order, in_order, batch_size)
+        self.seed = _resolve_seed(seed, generator, sampler)
+        self._batched = batch_size is not None or batch_sampler is not None
+        self._recipe = json.dumps({"steps": lower(transform), "decode": decode})
+        _native.recipe_check(self._recipe, output)
+
+        self._job: Any = None
+        self._framework: Any = None
+        self._iterator: LoaderIterator | None = None
+        self._epoch = 0  # of the iterator in use, else of the next one
+        self._received = _native.ReceivedSet()
+        self._batches = 0  # taken from a batch sampler in this epoch
+        self._resuming = False
+        self._generator_state: str | None = None
+        self._failures: list[tuple[int, str, str, str]] = []
+        self._reported = 0
+        self._valid: list[bool] = []
+
+    def _resolve_order(self, order: str | int | None, in_order: bool, batch_size: int | None) -> str | int:
+        if order is None and not in_order:
+            order = 4 * (batch_size or 1) if self.shuffle else None
+        if order is None or order == "strict":
+            return "strict"
+        if isinstance(order, str):
+            if order == "ready":
+                raise ValueError("order='ready' belongs to shared streams, which this version does not have yet")
+            raise ValueError(f"order should be None, 'strict' or an integer, but got {order!r}")
+        if isinstance(order, bool) or order < 0 or order > 1 << 20:
+            raise ValueError(f"order should be between 0 and {1 << 20} positions, but got {order}")
+        if order and not self.shuffle:
+            raise ValueError("order > 0 lets samples overtake each other, which needs shuffle=True")
+        return order
+
+    # -- the loader's facts ---------------------------------------------------------------------------
+
+    @property
+    def sampler(self) -> Any:
+        """The sampler given, else a view of the loader's own order that accepts ``set_epoch``."""
+        return self._sampler if self._sampler is not None else _OwnOrder(self)
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)  # type: ignore[arg-type]
+        n = len(self.dataset) if self._sampler is None else len(self._sampler)  # type: ignore[arg-type]
+        size = self.batch_size or 1
+        return n // size if self.drop_last else -(-n // size)
+
+    @property
+    def valid(self) -> Any:
+        """Mask of the batch received last: False where a neighbour stands in for a sample that failed."""
+        if self._framework is None:
+            return None
+        return self._framework.mask(self._valid)
+
+    @property
+    def quarantine(self) -> list[dict[str, Any]]:
+        """Samples that failed, as dicts of ``sample``, ``path``, ``stage`` and ``cause``."""
+        rows = self._failures if self._job is None else self._job.quarantine()
+        keys = ("sample", "path", "stage", "cause")
+        return [dict(zip(keys, (row[0], os.fsdecode(row[1]), *row[2:]), strict=True)) for row in rows]
+
+    @property
+    def _fate(self) -> str:
+        return "skipped" if self.on_error == "skip" else "replaced by a neighbour"
+
+    def explain(self) -> str:
+        """What is done to a sample, in which form, and where each step runs."""
+        memory, threads = _native.config()
+        order = "strict" if self.order in ("strict", 0) else f"at most {self.order} positions late"
+        head = (
+            f"dataset   {self.dataset!r}\n"
+            f"batches   {len(self)} of {self.batch_size or 1}, order {order}, shuffle {self.shuffle}, "
+            f"seed {self.seed}, on_error {self.on_error}\n"
+            f"engine    embedded, {threads} native threads, {memory / 1e9:.2f} GB budget, one for all loaders\n"
+            "recipe\n"
+        )
+        return head + _native.recipe_explain(self._recipe, self.output)
+
+    def metrics(self) -> dict[str, Any]:
+        """Counters since the loader was first iterated: reads, decodes, deliveries, seconds per stage, bytes."""
+        return {} if self._job is None else dict(self._job.metrics())
+
+    def __repr__(self) -> str:
+        return f"forebay.DataLoader({self.dataset!r}, batch_size={self.batch_size}, shuffle={self.shuffle})"
+
+    # -- epochs ---------------------------------------------------------------------------------------
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make the next ``iter()`` that of ``epoch``; without it epochs count up by themselves."""
+        if epoch < 0:
+            raise ValueError(f"epoch should be non-negative, but got {epoch}")
+        self._iterator = None
+        self._epoch, self._received, self._batches, self._resuming = epoch, _native.ReceivedSet(), 0, False
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._iterator is not None:
+            # An epoch that was left early is over; the next one begins.
+            self.set_epoch(self._epoch + 1)
+        if self._job is None:
+            self._open()
+        source = self.batch_sampler if self.batch_sampler is not None else self._sampler
+        if source is None:
+            self._job.start(self._epoch, self._received.json())
+            feeder = None
+        else:
+            self._keep_generator(source)
+            given = self.batch_sampler is not None
+            base = json.loads(self._received.json())["base"]
+            indices = iter(source)
+            if given:
+                # Whole batches that were received are passed over, but count as seen.
+                feeder = Feeder(indices, None)
+            else:
+                feeder = Feeder(indices, self.batch_size or 1)
+            self._job.start_fed(self._epoch, base, given)
+        self._resuming = False
+        self._iterator = LoaderIterator(self, feeder)
+        return self._iterator
+
+    def _open(self) -> None:
+        self._framework = framework(self.pin_memory)
+        self._job = _native.Job(
+            self.dataset._native,
+            self._recipe,
+            output=self.output,
+            batch=self.batch_size or 1,
+            drop_last=self.drop_last,
+            late=0 if self.order == "strict" else self.order,
+            seed=self.seed,
+            shuffle=self.shuffle,
+            on_error=self.on_error,
+            ragged=self.collate_fn is not None or not self._batched,
+        )
+        if self._failures:
+            self._job.set_quarantine(self._failures)
+
+    def _keep_generator(self, source: Any) -> None:
+        generator = getattr(source, "generator", None)
+        if generator is None:
+            generator = getattr(getattr(source, "sampler", None), "generator", None)
+        if generator is None or not hasattr(generator, "get_state"):
+            self._generator_state = None
+        elif self._resuming and self._generator_state is not None:
+            import torch
+
+            raw = bytearray(base64.b64decode(self._generator_state))
+            generator.set_state(torch.frombuffer(raw, dtype=torch.uint8).clone())
+        else:
+            self._generator_state = base64.b64encode(bytes(generator.get_state().tolist())).decode()
+
+    def _receive(self, batch: Any) -> None:
+        self._received.add(batch)
+        self._batches += 1
+
+    def _end_epoch(self) -> None:
+        self.set_epoch(self._epoch + 1)
+
+    # -- state ----------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was received, exactly: small, JSON-safe, valid at any time; see ``load_state_dict``."""
+        return {
+            "version": _STATE,
+            "dataset": self.dataset.fingerprint,
+            "samples": len(self.dataset),
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "epoch": self._epoch,
+            "received": json.loads(self._received.json()),
+            "generator": self._generator_state,
+            "quarantine": [[f["sample"], f["path"], f["stage"], f["cause"]] for f in self.quarantine],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next ``iter()`` go on after what ``state`` says was received."""
+        version = state.get("version")
+        if not isinstance(version, int):
+            raise InvalidError("this is not a state of a forebay loader")
+        if version > _STATE:
+            raise VersionError(f"state version {version} is newer than this Forebay understands; upgrade Forebay")
+        if (state["samples"], state["dataset"]) != (len(self.dataset), self.dataset.fingerprint):
+            raise InvalidError(
+                f"the state belongs to another dataset ({state['samples']} samples, {state['dataset']}); "
+                f"this one has {len(self.dataset)} samples, {self.dataset.fingerprint}"
+            )
+        if state["shuffle"] != self.shuffle:
+            raise InvalidError(f"the state was made with shuffle={state['shuffle']}")
+        received = _native.ReceivedSet(
+            json.dumps(state["received"]), len(self.dataset) if self._own_order else (1 << 63)
+        )
+        self.set_epoch(state["epoch"])
+        self._received, self._resuming = received, True
+        self._generator_state = state.get("generator")
+        if state["seed"] != self.seed:
+            self.seed = state["seed"]
+            self.close()
+        self._failures = [(int(s), os.fspath(p), str(g), str(c)) for s, p, g, c in state["quarantine"]]
+        self._reported = len(self._failures)
+        if self._job is not None:
+            self._job.set_quarantine(self._failures)
+
+    @property
+    def _own_order(self) -> bool:
+        return self.batch_sampler is None and self._sampler is None
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give back threads' work and memory; iterating again starts anew."""
+        if self._job is not None:
+            job, self._job = self._job, None
+            self._failures = job.quarantine()
+            job.close()
+        self._iterator = None
+
+    def __enter__(self) -> DataLoader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A loader that is pickled, to be used in a spawned process, starts there from its state.
+        state = dict(self.__dict__)
+        received = self._received.json()
+        state.update(_job=None, _framework=None, _iterator=None, _received=received, _failures=[])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._received = _native.ReceivedSet(state["_received"])
+
+
+class _OwnOrder:
+    """The order of the loader's coming epoch, for code that expects a sampler."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._loader = loader
+
+    def set_epoch(self, epoch: int) -> None:
+        self._loader.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self._loader.dataset)
+
+    def __iter__(self) -> Iterator[int]:
+        loader = self._loader
+        if not loader.shuffle:
+            return iter(range(len(self)))
+        return iter(_native.permutation(len(self), loader.seed, loader._epoch))
+
+
+def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} should be one of {', '.join(map(repr, choices))}, but got {value!r}")
+
+
+def _check_torch_rules(num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool) -> None:
+    if num_workers < 0:
+        raise ValueError(
+            "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
+        )
+    if timeout < 0:
+        raise ValueError("timeout option should be non-negative")
+    if num_workers == 0 and prefetch_factor is not None:
+        raise ValueError(
+            "prefetch_factor option could only be specified in multiprocessing."
+            "let num_workers > 0 to enable multiprocessing, otherwise set prefetch_factor to None."
+        )
+    if prefetch_factor is not None and prefetch_factor < 0:
+        raise ValueError("prefetch_factor option should be non-negative")
+    if persistent and num_workers == 0:
+        raise ValueError("persistent_workers option needs num_workers > 0")
+
+
+def _resolve_seed(seed: int | None, generator: Any, sampler: Any) -> int:
+    if seed is None:
+        generator = generator if generator is not None else getattr(sampler, "generator", None)
+        if generator is not None and hasattr(generator, "initial_seed"):
+            seed = generator.initial_seed()
+        else:
+            seed = getattr(sampler, "seed", None)
+            seed = seed if isinstance(seed, int) else 0
+    return seed % (1 << 64)
+
+
+def _native_dataset(dataset: Any, transform: Any) -> tuple[ImageFolder, Any]:
+    if isinstance(dataset, ImageFolder):
+        return dataset, transform
+    if isinstance(dataset, (str, os.PathLike)):
+        return ImageFolder(dataset), transform
+    kind = type(dataset)
+    if kind.__module__ == "torchvision.datasets.folder" and kind.__name__ == "ImageFolder":
+        from torchvision.datasets.folder import IMG_EXTENSIONS, default_loader
+
+        plain = dataset.loader is default_loader and dataset.extensions == IMG_EXTENSIONS
+        if plain and dataset.target_transform is None:
+            if transform is not None and dataset.transform is not None:
+                raise ValueError("transform is given both to the dataset and to the loader")
+            return ImageFolder(dataset.root), transform if transform is not None else dataset.transform
+    raise TypeError(
+        f"dataset should be the path of an image folder, a forebay.ImageFolder or a torchvision ImageFolder with "
+        f"its default loader, but got {kind.__module__}.{kind.__name__}"
+    )

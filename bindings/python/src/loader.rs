@@ -1,0 +1,249 @@
+//! A job and its batches.
+
+use std::ffi::OsString;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use forebay_engine::batch::{self, Images};
+use forebay_engine::pipeline::{self, Failure, Next, OnError, Spec};
+use forebay_engine::{Error, Result};
+use forebay_policy::Received;
+use forebay_recipe::Recipe;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::dataset::Folder;
+use crate::dlpack::Tensor;
+use crate::error::raise;
+use crate::{engine, parse_output};
+
+/// How long to wait before looking for Ctrl-C.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A job of this process's engine.
+#[pyclass(frozen, module = "forebay._native")]
+pub(crate) struct Job(Mutex<Option<pipeline::Job>>);
+
+impl Job {
+    fn lock(&self) -> MutexGuard<'_, Option<pipeline::Job>> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Runs `act` on the open job without the GIL.
+    fn with<T: Send>(
+        &self,
+        py: Python<'_>,
+        act: impl FnOnce(&mut pipeline::Job) -> Result<T> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| act(self.lock().as_mut().ok_or(Error::Closed)?)).map_err(|e| raise(py, e))
+    }
+}
+
+#[pymethods]
+impl Job {
+    #[new]
+    #[pyo3(signature = (folder, recipe, *, output, batch, drop_last, late, seed, shuffle, on_error, ragged))]
+    #[expect(clippy::too_many_arguments, reason = "what a job is")]
+    fn open(
+        py: Python<'_>,
+        folder: &Folder,
+        recipe: &str,
+        output: Option<&str>,
+        batch: u64,
+        drop_last: bool,
+        late: u64,
+        seed: u64,
+        shuffle: bool,
+        on_error: &str,
+        ragged: bool,
+    ) -> PyResult<Self> {
+        let on_error = match on_error {
+            "skip" => OnError::Skip,
+            "substitute" => OnError::Substitute,
+            _ => OnError::Raise,
+        };
+        let spec = Spec {
+            folder: folder.0.clone(),
+            recipe: Recipe::from_json(recipe).map_err(|e| raise(py, e.into()))?,
+            output: parse_output(py, output)?,
+            batch,
+            drop_last,
+            late,
+            seed,
+            shuffle,
+            on_error,
+            ragged,
+        };
+        let job = engine().and_then(|engine| engine.join(spec)).map_err(|e| raise(py, e))?;
+        Ok(Job(Mutex::new(Some(job))))
+    }
+
+    /// Begins an epoch after what was received of it (JSON of base, skipped, beyond, failed).
+    fn start(&self, py: Python<'_>, epoch: u64, received: &str) -> PyResult<()> {
+        let received: Received = serde_json::from_str(received)
+            .map_err(|e| raise(py, Error::Invalid(format!("the state's received set is damaged: {e}"))))?;
+        self.with(py, |job| job.start(epoch, &received))
+    }
+
+    fn start_fed(&self, py: Python<'_>, epoch: u64, base: u64, given: bool) -> PyResult<()> {
+        self.with(py, |job| job.start_fed(epoch, base, given))
+    }
+
+    fn feed(&self, py: Python<'_>, samples: Vec<u64>) -> PyResult<()> {
+        self.with(py, |job| job.feed(&samples))
+    }
+
+    fn feed_end(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |job| job.feed_end())
+    }
+
+    /// The next batch; `None` at the end of the epoch; `TimeoutError` after `timeout` seconds (0: never).
+    fn next(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<Batch>> {
+        let start = Instant::now();
+        loop {
+            match self.with(py, |job| job.next(PATIENCE))? {
+                Next::Batch(batch) => return Ok(Some(Batch(batch))),
+                Next::End => return Ok(None),
+                Next::Waiting => py.check_signals()?,
+            }
+            if timeout > 0.0 && start.elapsed().as_secs_f64() >= timeout {
+                let text = format!("DataLoader timed out after {timeout} seconds");
+                return Err(pyo3::exceptions::PyTimeoutError::new_err(text));
+            }
+        }
+    }
+
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let metrics = PyDict::new(py);
+        let guard = self.lock();
+        if let Some(job) = guard.as_ref() {
+            for (name, value) in job.counters().list() {
+                match name.strip_suffix("_ns") {
+                    Some(stage) => metrics.set_item(format!("{stage}_seconds"), value as f64 / 1e9)?,
+                    None => metrics.set_item(name, value)?,
+                }
+            }
+            let (now, peak) = job.engine().memory();
+            metrics.set_item("bytes", now)?;
+            metrics.set_item("peak_bytes", peak)?;
+            metrics.set_item("budget_bytes", job.engine().config().memory)?;
+            metrics.set_item("threads", job.engine().config().threads)?;
+        }
+        Ok(metrics)
+    }
+
+    /// (sample, path, stage, cause) of what failed.
+    fn quarantine(&self, py: Python<'_>) -> PyResult<Vec<(u64, OsString, String, String)>> {
+        let failures = self.with(py, |job| job.quarantine())?;
+        Ok(failures.into_iter().map(|f| (f.sample, f.path.into_os_string(), f.stage, f.cause)).collect())
+    }
+
+    fn set_quarantine(&self, py: Python<'_>, failures: Vec<(u64, OsString, String, String)>) -> PyResult<()> {
+        let failures = failures
+            .into_iter()
+            .map(|(sample, path, stage, cause)| Failure { sample, path: path.into(), stage, cause })
+            .collect();
+        self.with(py, |job| job.set_quarantine(failures))
+    }
+
+    /// Leaves the engine.
+    fn close(&self, py: Python<'_>) {
+        let job = self.lock().take();
+        py.detach(|| drop(job));
+    }
+}
+
+/// A finished batch.
+#[pyclass(frozen, module = "forebay._native")]
+pub(crate) struct Batch(batch::Batch);
+
+#[pymethods]
+impl Batch {
+    /// One tensor, or `None` when shapes differ.
+    #[getter]
+    fn images(&self) -> Option<Tensor> {
+        match &self.0.images {
+            Images::Stacked(span) => Some(Tensor::new(self.0.lease.clone(), span.clone())),
+            Images::Ragged(_) => None,
+        }
+    }
+
+    /// One tensor per sample when shapes differ.
+    #[getter]
+    fn ragged(&self) -> Vec<Tensor> {
+        match &self.0.images {
+            Images::Stacked(_) => Vec::new(),
+            Images::Ragged(spans) => {
+                spans.iter().map(|s| Tensor::new(self.0.lease.clone(), s.clone())).collect()
+            }
+        }
+    }
+
+    #[getter]
+    fn targets(&self) -> Tensor {
+        Tensor::new(self.0.lease.clone(), self.0.targets.clone())
+    }
+
+    #[getter]
+    fn positions(&self) -> Vec<u64> {
+        self.0.positions.clone()
+    }
+
+    #[getter]
+    fn samples(&self) -> Vec<u64> {
+        self.0.samples.clone()
+    }
+
+    #[getter]
+    fn valid(&self) -> Vec<bool> {
+        self.0.valid.clone()
+    }
+
+    #[getter]
+    fn skipped(&self) -> Vec<u64> {
+        self.0.skipped.clone()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.positions.len()
+    }
+}
+
+/// What a job has received in an epoch.
+#[pyclass(frozen, module = "forebay._native")]
+pub(crate) struct ReceivedSet(Mutex<Received>);
+
+#[pymethods]
+impl ReceivedSet {
+    /// Empty, or read from a state for an epoch of `n` positions.
+    #[new]
+    #[pyo3(signature = (text=None, n=u64::MAX))]
+    fn open(py: Python<'_>, text: Option<&str>, n: u64) -> PyResult<Self> {
+        let wrong = |why: &str| raise(py, Error::Invalid(format!("the state's received set {why}")));
+        let received: Received = match text {
+            None => Received::default(),
+            Some(text) => serde_json::from_str(text).map_err(|e| wrong(&format!("is damaged: {e}")))?,
+        };
+        if !received.is_sound(n) {
+            return Err(wrong(&format!("does not fit a dataset of {n} samples")));
+        }
+        Ok(ReceivedSet(Mutex::new(received)))
+    }
+
+    /// Adds a batch.
+    fn add(&self, batch: &Batch) {
+        let mut received = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        received.add(&batch.0.positions, &batch.0.skipped);
+    }
+
+    /// Samples received.
+    fn count(&self) -> u64 {
+        self.0.lock().unwrap_or_else(|e| e.into_inner()).count()
+    }
+
+    /// JSON of base, skipped, beyond, failed.
+    fn json(&self) -> String {
+        let received = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        serde_json::to_string(&*received).expect("plain data always serialises")
+    }
+}

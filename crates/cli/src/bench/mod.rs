@@ -1,0 +1,41 @@
+//! `forebay bench`: what Forebay gives beside what else a user could pick.
+//!
+//! Machines drift by tens of percent within an hour, so no figure here stands alone: all sides of a
+//! bench live side by side in one run, take turns in short rounds in a random order, and are compared
+//! round by round. `single` holds the sequence; `side` what a side is; `stat` the numbers; `report` and
+//! `plot` what the user sees.
+
+mod data;
+mod machine;
+mod plot;
+mod report;
+mod side;
+mod single;
+mod stat;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+
+use crate::Answer;
+
+/// Arguments of `forebay bench`.
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    #[command(subcommand)]
+    which: Which,
+}
+
+#[derive(Debug, Subcommand)]
+enum Which {
+    /// One training job: JPEG, random crop to 224x224, flip, normalise, float32 batches of 64.
+    Single(single::Single),
+}
+
+impl Bench {
+    /// Runs the bench that was named.
+    pub(crate) fn run(self) -> Result<Answer> {
+        match self.which {
+            Which::Single(single) => single.run(),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What a bench found, in the one JSON shape that all benches share, and as a table.
+
+use serde::Serialize;
+
+use super::machine::Machine;
+use super::stat::{self, Interval};
+
+/// The unit of every rate here.
+pub(crate) const METRIC: &str = "images/s";
+
+/// All turns of one side in one case; `None` where it could not run.
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    /// Which loader.
+    pub(crate) side: &'static str,
+    /// Which of its ways, or which epoch.
+    pub(crate) case: String,
+    /// A rate for each round.
+    pub(crate) rates: Vec<Option<f64>>,
+}
+
+/// The printed result.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Report {
+    bench: &'static str,
+    machine: Machine,
+    results: Vec<Measured>,
+    ratios: Vec<Ratio>,
+}
+
+/// One side's rates in one case.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Measured {
+    pub(crate) side: &'static str,
+    pub(crate) case: String,
+    metric: &'static str,
+    pub(crate) median: f64,
+    pub(crate) p10: f64,
+    pub(crate) p90: f64,
+    runs: usize,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Ratio {
+    of: &'static str,
+    over: &'static str,
+    case: String,
+    metric: &'static str,
+    value: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Report {
+    /// `pairs` names the ratios: two sides with their cases, and the case under which to report them.
+    pub(crate) fn new(
+        bench: &'static str,
+        machine: Machine,
+        series: &[Series],
+        pairs: &[((&str, &str), (&str, &str), &str)],
+        seed: u64,
+    ) -> Self {
+        let find =
+            |(side, case): (&str, &str)| series.iter().find(|one| one.side == side && one.case == case);
+        let ratios = pairs.iter().filter_map(|&(of, over, case)| {
+            let (of, over) = (find(of)?, find(over)?);
+            let Interval { value, low, high } =
+                stat::bootstrap_median(&stat::paired(&of.rates, &over.rates), seed)?;
+            let [value, low, high] = [value, low, high].map(|number| round(number, 4));
+            Some(Ratio { of: of.side, over: over.side, case: case.into(), metric: METRIC, value, low, high })
+        });
+        let ratios = ratios.collect();
+        Self { bench, machine, results: series.iter().filter_map(measured).collect(), ratios }
+    }
+
+    /// Every side that ran.
+    pub(crate) fn results(&self) -> &[Measured] {
+        &self.results
+    }
+
+    /// The processor and threads, for a heading.
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Lines for a terminal: rates, then paired ratios with their intervals, then one sentence.
+    pub(crate) fn table(&self) -> String {
+        let mut text =
+            format!("{:<12}{:<14}{:>10}{:>10}{:>10}{:>6}\n", "side", "case", METRIC, "p10", "p90", "runs");
+        for one in &self.results {
+            text.push_str(&format!(
+                "{:<12}{:<14}{:>10.0}{:>10.0}{:>10.0}{:>6}\n",
+                one.side, one.case, one.median, one.p10, one.p90, one.runs
+            ));
+        }
+        if !self.ratios.is_empty() {
+            text.push_str(&format!(
+                "\n{:<24}{:<14}{:>8}  {}\n",
+                "paired ratio", "case", "median", "95 % interval"
+            ));
+        }
+        for ratio in &self.ratios {
+            let name = format!("{} / {}", ratio.of, ratio.over);
+            text.push_str(&format!(
+                "{name:<24}{:<14}{:>8.2}  {:.2} to {:.2}\n",
+                ratio.case, ratio.value, ratio.low, ratio.high
+            ));
+        }
+        text.push_str(&self.sum());
+        text
+    }
+
+    /// One sentence on the exact loader.
+    fn sum(&self) -> String {
+        let Some(ours) = self.results.iter().find(|one| one.side == "forebay" && one.case == "exact") else {
+            return String::new();
+        };
+        let peers: Vec<_> = self
+            .ratios
+            .iter()
+            .filter(|ratio| ratio.of == "forebay" && ratio.case == "exact")
+            .map(|ratio| format!("{:.2} x {}", ratio.value, ratio.over))
+            .collect();
+        format!(
+            "\nforebay exact: {:.0} {METRIC} on {} threads; {}\n",
+            ours.median,
+            self.machine.threads,
+            peers.join(", ")
+        )
+    }
+}
+
+fn measured(series: &Series) -> Option<Measured> {
+    let rates: Vec<f64> = series.rates.iter().flatten().copied().collect();
+    let at = |q| Some(round(stat::quantile(&rates, q)?, 2));
+    Some(Measured {
+        side: series.side,
+        case: series.case.clone(),
+        metric: METRIC,
+        median: at(0.5)?,
+        p10: at(0.1)?,
+        p90: at(0.9)?,
+        runs: rates.len(),
+    })
+}
+
+fn round(number: f64, digits: i32) -> f64 {
+    let scale = 10_f64.powi(digits);
+    (number * scale).round() / scale
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    pub(crate) fn report() -> Report {
+        let series =
+            |side, case: &str, rates: &[Option<f64>]| Series { side, case: case.into(), rates: rates.into() };
+        Report::new(
+            "single",
+            Machine::read(2),
+            &[
+                series("forebay", "exact", &[Some(1500.0), Some(1600.0), Some(1700.0)]),
+                series("torch", "later", &[Some(500.0), Some(400.0), Some(500.0)]),
+                series("dali", "later", &[None, None, None]),
+            ],
+            &[
+                (("forebay", "exact"), ("torch", "later"), "exact"),
+                (("forebay", "exact"), ("dali", "later"), "exact"),
+                (("forebay", "exact"), ("ffcv", "later"), "exact"),
+            ],
+            0,
+        )
+    }
+
+    #[test]
+    fn the_json_has_the_shared_shape_and_leaves_out_what_did_not_run() {
+        let json = serde_json::to_value(report()).unwrap();
+        let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let sorted = |names: &[&str]| {
+            let mut names: Vec<_> = names.iter().map(|name| name.to_string()).collect();
+            names.sort();
+            names
+        };
+        let same = |value: &Value, names: &[&str]| {
+            let mut keys = keys(value);
+            keys.sort();
+            assert_eq!(keys, sorted(names));
+        };
+        same(&json, &["bench", "machine", "results", "ratios"]);
+        assert_eq!(json["results"].as_array().unwrap().len(), 2);
+        assert_eq!(json["ratios"].as_array().unwrap().len(), 1);
+        same(&json["results"][0], &["side", "case", "metric", "median", "p10", "p90", "runs"]);
+        same(&json["ratios"][0], &["of", "over", "case", "metric", "value", "low", "high"]);
+        assert_eq!(json["results"][0]["median"], 1600.0);
+        assert_eq!(json["results"][0]["runs"], 3);
+        // The median of 3.0, 4.0 and 3.4: by round, not of medians.
+        assert_eq!(json["ratios"][0]["value"], 3.4);
+    }
+
+    #[test]
+    fn the_table_names_sides_and_ratios() {
+        let table = report().table();
+        assert!(
+            table.contains("forebay     exact               1600      1520      1680     3\n"),
+            "{table}"
+        );
+        assert!(table.contains("forebay / torch         exact             3.40  3.00 to 4.00\n"), "{table}");
+        assert!(table.contains("forebay exact: 1600 images/s on 2 threads; 3.40 x torch\n"), "{table}");
+    }
+}

@@ -1,0 +1,56 @@
+# NVIDIA DALI on the CPU: its fused decoder reads only the drawn crop.
+
+
+def prepare():
+    import nvidia.dali
+    import torch
+
+    torch.set_num_threads(1)
+    return f"DALI {nvidia.dali.__version__}"
+
+
+def pipeline():
+    from nvidia.dali import fn, pipeline_def, types
+
+    @pipeline_def(
+        batch_size=BATCH, num_threads=THREADS, device_id=None, seed=SEED, prefetch_queue_depth=2
+    )
+    def pipe():
+        files, labels = fn.readers.file(
+            file_root=DATA, random_shuffle=True, initial_fill=1024, name="files"
+        )
+        images = fn.decoders.image_random_crop(
+            files,
+            device="cpu",
+            output_type=types.RGB,
+            random_area=[0.08, 1.0],
+            random_aspect_ratio=[3 / 4, 4 / 3],
+            num_attempts=10,
+        )
+        images = fn.resize(images, size=[SIZE, SIZE], interp_type=types.INTERP_LINEAR)
+        images = fn.crop_mirror_normalize(
+            images,
+            dtype=types.FLOAT,
+            output_layout="CHW",
+            mean=MEAN_255,
+            std=STD_255,
+            mirror=fn.random.coin_flip(),
+        )
+        return images, labels
+
+    built = pipe()
+    built.build()
+    return built
+
+
+def batches(epochs):
+    import torch
+
+    pipe = pipeline()
+    samples = pipe.epoch_size("files")
+    for _ in range(epochs * samples // BATCH):
+        images, _ = pipe.run()
+        yield torch.from_dlpack(images.as_tensor())
+
+
+serve(prepare, lambda: batches(1), lambda: batches(100_000))

@@ -1,0 +1,71 @@
+# FFCV over its own file: the same images at the same resolution, re-encoded at JPEG quality 90.
+
+
+def beton():
+    return os.path.join(CACHE, "ffcv-q90.beton")
+
+
+def prepare():
+    import ffcv
+    import torch
+    from ffcv.fields import IntField, RGBImageField
+    from ffcv.writer import DatasetWriter
+    from torchvision import datasets
+
+    torch.set_num_threads(1)
+    if not os.path.exists(beton()):
+        unfinished = beton() + ".unfinished"
+        fields = {
+            "image": RGBImageField(write_mode="jpg", max_resolution=None, jpeg_quality=90),
+            "label": IntField(),
+        }
+        DatasetWriter(unfinished, fields, num_workers=THREADS).from_indexed_dataset(
+            datasets.ImageFolder(DATA), shuffle_indices=False
+        )
+        os.rename(unfinished, beton())
+    return f"FFCV {ffcv.__version__}"
+
+
+def loader(epochs):
+    import numpy as np
+    from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
+    from ffcv.loader import Loader, OrderOption
+    from ffcv.reader import Reader
+    from ffcv.transforms import (
+        NormalizeImage,
+        RandomHorizontalFlip,
+        Squeeze,
+        ToTensor,
+        ToTorchImage,
+    )
+
+    samples = Reader(beton()).num_samples
+    return Loader(
+        beton(),
+        batch_size=BATCH,
+        num_workers=THREADS,
+        order=OrderOption.RANDOM,
+        indices=np.tile(np.arange(samples, dtype="uint64"), epochs),
+        os_cache=True,
+        drop_last=True,
+        seed=SEED,
+        pipelines={
+            "image": [
+                RandomResizedCropRGBImageDecoder((SIZE, SIZE)),
+                RandomHorizontalFlip(),
+                NormalizeImage(np.array(MEAN_255), np.array(STD_255), np.float32),
+                ToTensor(),
+                ToTorchImage(),
+            ],
+            "label": [IntDecoder(), ToTensor(), Squeeze()],
+        },
+    )
+
+
+def batches(epochs):
+    # One copy to NCHW here; ToTorchImage(channels_last=False) would make two.
+    for images, _ in loader(epochs):
+        yield images.contiguous()
+
+
+serve(prepare, lambda: batches(1), lambda: batches(1_000))

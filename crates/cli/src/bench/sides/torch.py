@@ -1,0 +1,43 @@
+# PyTorch's DataLoader over torchvision's ImageFolder with its default loader (Pillow).
+
+
+def prepare():
+    import torch
+    import torchvision
+
+    torch.set_num_threads(1)
+    torch.manual_seed(SEED)
+    return f"torch {torch.__version__}, torchvision {torchvision.__version__}"
+
+
+def loader(epochs):
+    import torch
+    from torchvision import datasets, transforms
+
+    transform = transforms.Compose(
+        [
+            transforms.RandomResizedCrop(SIZE),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize(MEAN, STD),
+        ]
+    )
+    dataset = datasets.ImageFolder(DATA, transform)
+    # More draws than samples are permutations one after another: no pause at an epoch's end.
+    sampler = torch.utils.data.RandomSampler(dataset, num_samples=epochs * len(dataset))
+    return torch.utils.data.DataLoader(
+        dataset,
+        batch_size=BATCH,
+        sampler=sampler,
+        num_workers=THREADS,
+        persistent_workers=True,
+        drop_last=True,
+    )
+
+
+def batches(epochs):
+    for images, _ in loader(epochs):
+        yield images
+
+
+serve(prepare, lambda: batches(1), lambda: batches(100_000))

@@ -1,0 +1,129 @@
+//! How much memory and how many threads a process gives to loading.
+
+use std::fs;
+
+use crate::{Error, Result};
+
+/// Nobody expects a loader to take more than this by itself.
+const MOST: u64 = 16 << 30;
+/// Less holds no batch of anything.
+const LEAST: u64 = 1 << 20;
+
+/// The engine's limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes for samples in hand, batches and scratch.
+    pub memory: u64,
+    /// Worker threads.
+    pub threads: usize,
+}
+
+impl Config {
+    /// From arguments, else `FOREBAY_MEMORY` and `FOREBAY_THREADS`, else what the machine allows: a quarter
+    /// of the memory, at most 16 GB, and the cores that affinity and cgroup leave.
+    pub fn resolve(memory: Option<u64>, threads: Option<usize>) -> Result<Self> {
+        let set = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+        let memory = match (memory, set("FOREBAY_MEMORY")) {
+            (Some(bytes), _) => bytes,
+            (None, Some(text)) => parse_bytes(&text)?,
+            (None, None) => (allowed_memory() / 4).min(MOST),
+        };
+        let threads = match (threads, set("FOREBAY_THREADS")) {
+            (Some(threads), _) => threads,
+            (None, Some(text)) => text.parse().map_err(|_| {
+                Error::Invalid(format!("FOREBAY_THREADS={text:?} is not a number of threads"))
+            })?,
+            // Counts both the affinity mask and the cgroup quota.
+            (None, None) => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        if memory < LEAST {
+            return Err(Error::Budget(format!("{memory} B is less than the least budget, {LEAST} B")));
+        }
+        if threads == 0 || threads > 1024 {
+            return Err(Error::Invalid(format!("{threads} threads: choose between 1 and 1024")));
+        }
+        Ok(Config { memory, threads })
+    }
+
+    /// The part of the budget that threads decode in.
+    pub fn scratch(&self) -> u64 {
+        self.memory / 4
+    }
+}
+
+/// Reads `"64GB"`, `"1.5 GiB"`, `"300000"`.
+pub fn parse_bytes(text: &str) -> Result<u64> {
+    let wrong = || Error::Invalid(format!("{text:?} is not a size; write it like 64GB, 512MiB or 1000000"));
+    let trimmed = text.trim();
+    let digits = trimmed.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim_end();
+    let unit = trimmed[digits.len()..].trim().to_ascii_lowercase();
+    let factor: u64 = match unit.as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1000,
+        "kib" => 1 << 10,
+        "m" | "mb" => 1_000_000,
+        "mib" => 1 << 20,
+        "g" | "gb" => 1_000_000_000,
+        "gib" => 1 << 30,
+        "t" | "tb" => 1_000_000_000_000,
+        "tib" => 1 << 40,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = digits.parse().map_err(|_| wrong())?;
+    let bytes = number * factor as f64;
+    if !(0.0..1e18).contains(&bytes) {
+        return Err(wrong());
+    }
+    Ok(bytes as u64)
+}
+
+/// What the cgroup allows, else what the machine has.
+fn allowed_memory() -> u64 {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let total = read("/proc/meminfo")
+        .and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        })
+        .map_or(4 << 30, |kib| kib << 10);
+    let group = read("/proc/self/cgroup").unwrap_or_default();
+    let mut limits = Vec::new();
+    for line in group.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        if controllers.is_empty() {
+            // Version 2: every ancestor may set a limit.
+            let mut path = path.trim_end_matches('/');
+            loop {
+                limits.extend(read(&format!("/sys/fs/cgroup{path}/memory.max")));
+                let Some(end) = path.rfind('/') else { break };
+                path = &path[..end];
+            }
+        } else if controllers.split(',').any(|c| c == "memory") {
+            limits.extend(read(&format!("/sys/fs/cgroup/memory{path}/memory.limit_in_bytes")));
+            limits.extend(read("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
+        }
+    }
+    limits.iter().filter_map(|text| text.trim().parse::<u64>().ok()).fold(total, u64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_as_people_write_them() {
+        assert_eq!(parse_bytes("64GB").ok(), Some(64_000_000_000));
+        assert_eq!(parse_bytes(" 1.5 GiB ").ok(), Some(3 << 29));
+        assert_eq!(parse_bytes("300000").ok(), Some(300_000));
+        assert_eq!(parse_bytes("256mb").ok(), Some(256_000_000));
+        for bad in ["", "GB", "-1", "1XB", "1e99GB", "nan"] {
+            assert!(parse_bytes(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_machine_allows_something() {
+        assert!(allowed_memory() > LEAST);
+    }
+}

@@ -1,0 +1,103 @@
+//! What happened, counted where it happens. Relaxed atomics: nothing is decided by them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// One number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The value so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Adds the nanoseconds since `start` and returns the present, so that stages can be chained.
+    pub fn lap(&self, start: Instant) -> Instant {
+        let now = Instant::now();
+        self.add((now - start).as_nanos() as u64);
+        now
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The counters of one job.
+        #[derive(Debug, Default)]
+        pub struct Counters { $($(#[$doc])* pub $name: Counter,)* }
+
+        impl Counters {
+            /// Every counter with its name.
+            pub fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name.get()),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Files read.
+    reads,
+    /// Bytes of them.
+    read_bytes,
+    /// Images decoded.
+    decodes,
+    /// Pixels that decoding made.
+    decoded_pixels,
+    /// Augmented copies made.
+    preparations,
+    /// Samples given to the job.
+    deliveries,
+    /// Batches given to the job.
+    batches,
+    /// Batches copied out because the job held two already.
+    copied_batches,
+    /// Samples that could not be made.
+    failures,
+    /// Time reading.
+    read_ns,
+    /// Time decoding.
+    decode_ns,
+    /// Time augmenting.
+    augment_ns,
+    /// Time finishing.
+    finish_ns,
+    /// Time the job waited for a batch.
+    wait_ns,
+}
+
+/// Bytes held now, and the most there ever were.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    now: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Gauge {
+    /// Adds bytes.
+    pub fn add(&self, bytes: u64) {
+        let now = self.now.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.peak.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// Takes bytes away.
+    pub fn sub(&self, bytes: u64) {
+        self.now.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes held now.
+    pub fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    /// The most there were.
+    pub fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,286 @@
+//! JPEG through libjpeg-turbo's TurboJPEG interface, into buffers that are reused.
+//!
+//! [`Decoder::decode`] decodes only the region a crop needs. Cutting at a block edge would change the
+//! border pixels, because chroma upsampling looks at its neighbours: so the region is widened by
+//! [`MARGIN`] pixels left and right (rows need none; the library keeps context rows itself). With the
+//! margin the pixels inside are bit-equal to a full decode; tests compare them for every subsampling.
+#![expect(unsafe_code, reason = "calls into libjpeg-turbo")]
+
+use std::ffi::CStr;
+
+use forebay_recipe::Rect;
+use turbojpeg_sys as tj;
+
+use super::pixels::Pixels;
+use crate::error::Fault;
+
+/// Pixels that fancy upsampling looks at on each side, rounded up.
+const MARGIN: u32 = 2;
+
+/// Scans of a progressive file beyond this are an attack, not a photograph.
+const MAX_SCANS: i32 = 500;
+
+/// One decompressor. Keep one per thread: making it costs more than using it.
+#[derive(Debug)]
+pub struct Decoder {
+    handle: tj::tjhandle,
+}
+
+// SAFETY: a TurboJPEG handle may move between threads as long as one uses it at a time.
+unsafe impl Send for Decoder {}
+
+/// What the header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Width in pixels.
+    pub width: u32,
+    /// Height in pixels.
+    pub height: u32,
+    subsampling: i32,
+    colorspace: i32,
+    lossless: bool,
+}
+
+/// Chroma layout of a JPEG to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subsampling {
+    /// Full chroma.
+    S444,
+    /// Half width.
+    S422,
+    /// Half width and height.
+    S420,
+    /// Half height.
+    S440,
+    /// Quarter width.
+    S411,
+    /// No chroma.
+    Gray,
+}
+
+impl Decoder {
+    /// A new decompressor.
+    pub fn open() -> Result<Self, Fault> {
+        // SAFETY: plain constructor; null is checked below.
+        let handle = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as i32) };
+        if handle.is_null() {
+            return Err(Fault::Corrupt("libjpeg-turbo could not start".into()));
+        }
+        let decoder = Decoder { handle };
+        decoder.set(tj::TJPARAM_TJPARAM_SCANLIMIT as i32, MAX_SCANS);
+        Ok(decoder)
+    }
+
+    /// Reads the header.
+    pub fn header(&mut self, bytes: &[u8]) -> Result<Header, Fault> {
+        // SAFETY: pointer and length describe one live slice; the handle is ours.
+        let code = unsafe { tj::tj3DecompressHeader(self.handle, bytes.as_ptr(), bytes.len() as _) };
+        if code != 0 {
+            self.check()?;
+        }
+        let header = Header {
+            width: self.get(tj::TJPARAM_TJPARAM_JPEGWIDTH as i32) as u32,
+            height: self.get(tj::TJPARAM_TJPARAM_JPEGHEIGHT as i32) as u32,
+            subsampling: self.get(tj::TJPARAM_TJPARAM_SUBSAMP as i32),
+            colorspace: self.get(tj::TJPARAM_TJPARAM_COLORSPACE as i32),
+            lossless: self.get(tj::TJPARAM_TJPARAM_LOSSLESS as i32) == 1,
+        };
+        if self.get(tj::TJPARAM_TJPARAM_PRECISION as i32) != 8 {
+            return Err(Fault::Unsupported("JPEG with more than 8 bits per channel".into()));
+        }
+        if header.width == 0 || header.height == 0 || header.width > 65_535 || header.height > 65_535 {
+            return Err(Fault::Corrupt("the JPEG header has no size".into()));
+        }
+        Ok(header)
+    }
+
+    /// Decodes what `wanted` needs at 1/`denominator`, after [`Decoder::header`] of the same bytes.
+    ///
+    /// `wanted` is in full-size pixels. The result says which rectangle of the (scaled) image it holds.
+    pub fn decode(
+        &mut self,
+        bytes: &[u8],
+        header: &Header,
+        wanted: Rect,
+        denominator: u32,
+        limit: u64,
+        out: &mut Pixels,
+    ) -> Result<(), Fault> {
+        let region = self.region(header, wanted, denominator);
+        let cmyk = matches!(header.colorspace as u32, tj::TJCS_TJCS_CMYK | tj::TJCS_TJCS_YCCK);
+        let (format, channels) = if cmyk { (tj::TJPF_TJPF_CMYK, 4) } else { (tj::TJPF_TJPF_RGB, 3) };
+        out.reset(region, channels, limit)?;
+        let factor = tj::tjscalingfactor { num: 1, denom: denominator as i32 };
+        let whole = (header.width.div_ceil(denominator), header.height.div_ceil(denominator));
+        let crop = if (region.width, region.height) == whole {
+            tj::tjregion { x: 0, y: 0, w: 0, h: 0 }
+        } else {
+            tj::tjregion {
+                x: region.x as i32,
+                y: region.y as i32,
+                w: region.width as i32,
+                h: region.height as i32,
+            }
+        };
+        // SAFETY: the handle is ours; both calls check their numbers against the header.
+        let set = unsafe {
+            tj::tj3SetScalingFactor(self.handle, factor) | tj::tj3SetCroppingRegion(self.handle, crop)
+        };
+        if set != 0 {
+            return Err(Fault::Corrupt(self.message()));
+        }
+        let pitch = region.width as usize * channels;
+        let rows = out.bytes_mut();
+        assert!(rows.len() >= pitch * region.height as usize, "the buffer was sized for the region");
+        // SAFETY: `rows` holds height × pitch bytes (asserted), which is all that is written for a region of
+        // this size at this pixel format; the input slice is live.
+        let code = unsafe {
+            tj::tj3Decompress8(
+                self.handle,
+                bytes.as_ptr(),
+                bytes.len() as _,
+                rows.as_mut_ptr(),
+                pitch as i32,
+                format,
+            )
+        };
+        if code != 0 {
+            self.check()?;
+        }
+        if cmyk {
+            out.cmyk_to_rgb();
+        }
+        Ok(())
+    }
+
+    /// The rectangle of the scaled image to decode for `wanted`.
+    fn region(&self, header: &Header, wanted: Rect, denominator: u32) -> Rect {
+        let whole = Rect::whole(header.width.div_ceil(denominator), header.height.div_ceil(denominator));
+        let mcu = match header.subsampling {
+            tj::TJSAMP_TJSAMP_444 | tj::TJSAMP_TJSAMP_GRAY | tj::TJSAMP_TJSAMP_440 => 8,
+            tj::TJSAMP_TJSAMP_422 | tj::TJSAMP_TJSAMP_420 => 16,
+            tj::TJSAMP_TJSAMP_411 => 32,
+            // A layout the library cannot cut.
+            _ => return whole,
+        };
+        if header.lossless {
+            return whole;
+        }
+        let mcu = (mcu / denominator).max(1);
+        let left = (wanted.x / denominator).saturating_sub(MARGIN) / mcu * mcu;
+        let right = ((wanted.x + wanted.width).div_ceil(denominator) + MARGIN).min(whole.width);
+        let top = wanted.y / denominator;
+        let bottom = (wanted.y + wanted.height).div_ceil(denominator).min(whole.height);
+        Rect { x: left, y: top, width: right - left, height: bottom - top }
+    }
+
+    /// Turns the handle's last trouble into a fault. Warnings about odd bytes are passed over, as Pillow
+    /// does; an early end is not.
+    fn check(&self) -> Result<(), Fault> {
+        let message = self.message();
+        // SAFETY: the handle is ours.
+        let warning = unsafe { tj::tj3GetErrorCode(self.handle) } == tj::TJERR_TJERR_WARNING as i32;
+        if message.contains("Premature end") {
+            Err(Fault::Truncated)
+        } else if warning {
+            Ok(())
+        } else if message.contains("Not a JPEG") || message.contains("SOI") {
+            Err(Fault::NotAnImage(format!(": {message}")))
+        } else {
+            Err(Fault::Corrupt(message))
+        }
+    }
+
+    fn message(&self) -> String {
+        // SAFETY: the library returns a NUL-ended string that lives as long as the handle.
+        unsafe { CStr::from_ptr(tj::tj3GetErrorStr(self.handle)) }.to_string_lossy().into_owned()
+    }
+
+    fn get(&self, parameter: i32) -> i32 {
+        // SAFETY: the handle is ours.
+        unsafe { tj::tj3Get(self.handle, parameter) }
+    }
+
+    fn set(&self, parameter: i32, value: i32) {
+        // SAFETY: the handle is ours.
+        unsafe { tj::tj3Set(self.handle, parameter, value) };
+    }
+}
+
+impl Drop for Decoder {
+    fn drop(&mut self) {
+        // SAFETY: made in `open`, destroyed once.
+        unsafe { tj::tj3Destroy(self.handle) }
+    }
+}
+
+/// Whether the entropy-coded data is closed by an end marker. A crop may stop before a missing end, and
+/// whether a sample fails must not depend on its crop, so this is asked before decoding.
+pub fn is_complete(bytes: &[u8]) -> bool {
+    let mut at = 2;
+    while let Some(&[0xff, marker]) = bytes.get(at..at + 2) {
+        match marker {
+            0xff => at += 1,
+            // Fill bytes and markers without a length.
+            0x01 | 0xd0..=0xd8 => at += 2,
+            0xda => return bytes[at..].windows(2).rev().any(|pair| pair == [0xff, 0xd9]),
+            _ => match bytes.get(at + 2..at + 4) {
+                Some(&[high, low]) => at += 2 + usize::from(u16::from_be_bytes([high, low])),
+                _ => return false,
+            },
+        }
+    }
+    // No scan was found: let the codec say what is wrong.
+    at < bytes.len()
+}
+
+/// Encodes 8-bit RGB as a baseline JPEG.
+pub fn encode(
+    rgb: &[u8],
+    width: usize,
+    height: usize,
+    quality: u8,
+    subsampling: Subsampling,
+) -> Result<Vec<u8>, crate::Error> {
+    let invalid = |why: &str| crate::Error::Invalid(format!("JPEG encoding: {why}"));
+    if width == 0 || height == 0 || width > 65_535 || height > 65_535 || rgb.len() != width * height * 3 {
+        return Err(invalid("size and pixels do not agree"));
+    }
+    let layout = match subsampling {
+        Subsampling::S444 => tj::TJSAMP_TJSAMP_444,
+        Subsampling::S422 => tj::TJSAMP_TJSAMP_422,
+        Subsampling::S420 => tj::TJSAMP_TJSAMP_420,
+        Subsampling::S440 => tj::TJSAMP_TJSAMP_440,
+        Subsampling::S411 => tj::TJSAMP_TJSAMP_411,
+        Subsampling::Gray => tj::TJSAMP_TJSAMP_GRAY,
+    };
+    // SAFETY: constructor, setters and one compression on a handle of our own; `rgb` is width × height × 3
+    // bytes (checked); the library allocates `data`, which is copied and freed here.
+    unsafe {
+        let handle = tj::tj3Init(tj::TJINIT_TJINIT_COMPRESS as i32);
+        if handle.is_null() {
+            return Err(invalid("libjpeg-turbo could not start"));
+        }
+        tj::tj3Set(handle, tj::TJPARAM_TJPARAM_QUALITY as i32, i32::from(quality.clamp(1, 100)));
+        tj::tj3Set(handle, tj::TJPARAM_TJPARAM_SUBSAMP as i32, layout as i32);
+        let (mut data, mut size) = (std::ptr::null_mut(), 0);
+        let code = tj::tj3Compress8(
+            handle,
+            rgb.as_ptr(),
+            width as i32,
+            (width * 3) as i32,
+            height as i32,
+            tj::TJPF_TJPF_RGB,
+            &mut data,
+            &mut size,
+        );
+        let result = if code == 0 {
+            Ok(std::slice::from_raw_parts(data, size as usize).to_vec())
+        } else {
+            Err(invalid(&CStr::from_ptr(tj::tj3GetErrorStr(handle)).to_string_lossy()))
+        };
+        tj::tj3Free(data.cast());
+        tj::tj3Destroy(handle);
+        result
+    }
+}

@@ -1,0 +1,562 @@
+//! The vector kernels, all in one file: resampling in Pillow's integer arithmetic, and finish.
+//!
+//! Every kernel has a plain form beside it that says what it computes; [`Simd`] picks the AVX2 form when
+//! the processor has it. Both give the same bits, and tests compare them.
+//!
+//! Resampling weights are 22-bit integers. A product of 8 × 22 bits does not fit the fast 16-bit
+//! multiply-add, so each weight is split as `high · 2¹¹ + low`, two multiply-adds run, and the sums are
+//! joined at the end. That is the same integer, not an approximation.
+#![expect(unsafe_code, reason = "vector loads and stores through raw pointers")]
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+use forebay_recipe::Dtype;
+
+use crate::decode::SLACK;
+
+/// Bits of a resampling weight, as in Pillow.
+pub const WEIGHT_BITS: u32 = 22;
+/// Where a weight is split for 16-bit multiplication.
+const SPLIT_BITS: u32 = 11;
+const HALF: i32 = 1 << (WEIGHT_BITS - 1);
+
+/// Weights of one axis: for each output place, where its taps start and what they weigh.
+#[derive(Debug, Default)]
+pub struct Taps {
+    /// First tap and number of taps of each output.
+    pub bounds: Vec<(u32, u32)>,
+    /// Room per output in `weights`.
+    pub stride: usize,
+    /// Weights, `stride` per output, zero behind the last tap.
+    pub weights: Vec<i32>,
+    /// Groups of four taps as 16-bit halves (low × 4, high × 4), `stride / 4` groups per output.
+    split: Vec<i16>,
+}
+
+impl Taps {
+    /// Derives the split form; call after `weights` changed.
+    pub fn split(&mut self) {
+        debug_assert_eq!(self.stride % 4, 0, "weights come in groups of four");
+        self.split.clear();
+        for group in self.weights.chunks_exact(4) {
+            let low = |w: i32| (w & ((1 << SPLIT_BITS) - 1)) as i16;
+            let high = |w: i32| (w >> SPLIT_BITS) as i16;
+            self.split.extend(group.iter().map(|&w| low(w)));
+            self.split.extend(group.iter().map(|&w| high(w)));
+        }
+    }
+}
+
+/// Which kernels this processor runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Simd {
+    /// The plain form.
+    Plain,
+    /// AVX2 with FMA and F16C.
+    Avx2,
+}
+
+impl Simd {
+    /// The best this processor has.
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+        {
+            return Simd::Avx2;
+        }
+        Simd::Plain
+    }
+
+    /// Resamples RGB rows along x. `src` holds `rows` rows of `stride` bytes whose taps count from
+    /// `origin`; `dst` gets `rows` rows without gaps; `mirror` writes each row from right to left.
+    pub fn horizontal(
+        self,
+        src: &[u8],
+        stride: usize,
+        rows: usize,
+        taps: &Taps,
+        origin: u32,
+        mirror: bool,
+        dst: &mut [u8],
+    ) {
+        let width = taps.bounds.len();
+        let reach =
+            taps.bounds.iter().map(|&(first, len)| (first + len - origin) as usize * 3).max().unwrap_or(0);
+        assert!(rows == 0 || src.len() >= (rows - 1) * stride + reach + SLACK, "source rows with slack");
+        assert!(dst.len() >= rows * width * 3, "room for the result");
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the features were detected; source and room were checked above, and a group of four
+            // taps reads at most 16 bytes from a tap that exists, which the slack covers.
+            Simd::Avx2 => unsafe { horizontal_avx2(src, stride, rows, taps, origin, mirror, dst) },
+            _ => horizontal_plain(src, stride, rows, taps, origin, mirror, dst),
+        }
+    }
+
+    /// Resamples rows of `width` bytes along y. `src` holds rows of `stride` bytes, taps count from row
+    /// `origin`; `mirror` writes the rows from bottom to top.
+    pub fn vertical(
+        self,
+        src: &[u8],
+        stride: usize,
+        width: usize,
+        taps: &Taps,
+        origin: u32,
+        mirror: bool,
+        dst: &mut [u8],
+    ) {
+        let height = taps.bounds.len();
+        let reach =
+            taps.bounds.iter().map(|&(first, len)| (first + len - origin) as usize).max().unwrap_or(0);
+        assert!(reach == 0 || src.len() >= (reach - 1) * stride + width, "source rows");
+        assert!(dst.len() >= height * width, "room for the result");
+        for (y, &(first, len)) in taps.bounds.iter().enumerate() {
+            let to = if mirror { height - 1 - y } else { y };
+            let out = &mut dst[to * width..][..width];
+            let rows = &src[(first - origin) as usize * stride..];
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Simd::Avx2 if width >= 32 => {
+                    let split = &taps.split[y * taps.stride * 2..][..taps.stride * 2];
+                    // SAFETY: the features were detected; `rows` holds `len` rows (checked above) and `out`
+                    // is `width` long, which is at least one vector.
+                    unsafe { vertical_avx2(rows, stride, len as usize, split, out) }
+                }
+                _ => {
+                    let weights = &taps.weights[y * taps.stride..][..len as usize];
+                    for (x, out) in out.iter_mut().enumerate() {
+                        let sum = (weights.iter().enumerate())
+                            .fold(HALF, |sum, (i, w)| sum.wrapping_add(i32::from(rows[i * stride + x]) * w));
+                        *out = (sum >> WEIGHT_BITS).clamp(0, 255) as u8;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Casts, normalises and lays out one RGB image.
+    pub fn finish(self, src: &[u8], table: &Table, channels_last: bool, dst: &mut [u8]) {
+        let pixels = src.len() / 3;
+        assert!(dst.len() >= pixels * 3 * table.dtype.bytes(), "room for the image");
+        match (self, table.dtype) {
+            (_, Dtype::Uint8) if channels_last => dst[..src.len()].copy_from_slice(src),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the features were detected and the room was checked.
+            (Simd::Avx2, _) if !channels_last => unsafe { finish_planes_avx2(src, table, dst) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            (Simd::Avx2, _) => unsafe { finish_pixels_avx2(src, table, dst) },
+            _ => finish_plain(src, table, channels_last, 0, dst),
+        }
+    }
+}
+
+/// What each of the 256 byte values becomes in each channel, exactly as torch computes it in f32.
+#[derive(Debug, Clone)]
+pub struct Table {
+    dtype: Dtype,
+    scale: bool,
+    channels: [(f32, f32); 3],
+    values: Box<[[f32; 256]; 3]>,
+}
+
+impl Table {
+    /// The table of `(x / 255 − mean) / std`, with the parts that are wanted.
+    pub fn new(dtype: Dtype, scale: bool, normalize: Option<([f32; 3], [f32; 3])>) -> Self {
+        let (mean, std) = normalize.unwrap_or(([0.0; 3], [1.0; 3]));
+        let channels = [0, 1, 2].map(|c| (mean[c], std[c]));
+        let values = channels.map(|(mean, std)| {
+            std::array::from_fn(|x| {
+                let x = if scale { x as f32 / 255.0 } else { x as f32 };
+                (x - mean) / std
+            })
+        });
+        Table { dtype, scale, channels, values: Box::new(values) }
+    }
+
+    /// Element type of the result.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+}
+
+/// Writes `value` as element `at` of `dst`.
+pub fn store(dst: &mut [u8], dtype: Dtype, at: usize, value: f32) {
+    let bytes = dtype.bytes();
+    let to = &mut dst[at * bytes..][..bytes];
+    match dtype {
+        Dtype::Float32 => to.copy_from_slice(&value.to_ne_bytes()),
+        Dtype::Float16 => to.copy_from_slice(&half::f16::from_f32(value).to_ne_bytes()),
+        Dtype::Bfloat16 => to.copy_from_slice(&half::bf16::from_f32(value).to_ne_bytes()),
+        _ => to[0] = value as u8,
+    }
+}
+
+fn finish_plain(src: &[u8], table: &Table, channels_last: bool, from: usize, dst: &mut [u8]) {
+    let pixels = src.len() / 3;
+    for (pixel, rgb) in src.chunks_exact(3).enumerate().skip(from) {
+        for (c, &x) in rgb.iter().enumerate() {
+            let at = if channels_last { pixel * 3 + c } else { c * pixels + pixel };
+            match table.dtype {
+                Dtype::Uint8 => dst[at] = x,
+                dtype => store(dst, dtype, at, table.values[c][x as usize]),
+            }
+        }
+    }
+}
+
+fn horizontal_plain(
+    src: &[u8],
+    stride: usize,
+    rows: usize,
+    taps: &Taps,
+    origin: u32,
+    mirror: bool,
+    dst: &mut [u8],
+) {
+    let width = taps.bounds.len();
+    for y in 0..rows {
+        let row = &src[y * stride..];
+        for (x, &(first, len)) in taps.bounds.iter().enumerate() {
+            let weights = &taps.weights[x * taps.stride..][..len as usize];
+            let pixels = &row[(first - origin) as usize * 3..];
+            let to = if mirror { width - 1 - x } else { x };
+            for c in 0..3 {
+                let sum = (weights.iter().enumerate())
+                    .fold(HALF, |sum, (i, w)| sum.wrapping_add(i32::from(pixels[i * 3 + c]) * w));
+                dst[(y * width + to) * 3 + c] = (sum >> WEIGHT_BITS).clamp(0, 255) as u8;
+            }
+        }
+    }
+}
+
+/// Four rows at a time share each output's weights. One vector holds four taps: the low lane taps 0 and 1,
+/// the high lane taps 2 and 3, each as pairs (r0 r1)(g0 g1)(b0 b1).
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn horizontal_avx2(
+    src: &[u8],
+    stride: usize,
+    rows: usize,
+    taps: &Taps,
+    origin: u32,
+    mirror: bool,
+    dst: &mut [u8],
+) {
+    let width = taps.bounds.len();
+    let groups = taps.stride / 4;
+    let pairs = _mm256_setr_epi8(
+        0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, 6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1,
+        -1, -1, -1, -1,
+    );
+    let pick_low = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+    let pick_high = _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3);
+    // The rounding half sits in one lane only: the lanes are added at the end.
+    let start = _mm256_setr_epi32(HALF, HALF, HALF, HALF, 0, 0, 0, 0);
+    let mut y = 0;
+    while y < rows {
+        // At the end the last row is done up to four times, always with the same result.
+        let row = [0, 1, 2, 3].map(|i| (y + i).min(rows - 1));
+        for to in 0..width {
+            let x = if mirror { width - 1 - to } else { to };
+            let (first, len) = taps.bounds[x];
+            let offset = (first - origin) as usize * 3;
+            let mut low = [start; 4];
+            let mut high = [_mm256_setzero_si256(); 4];
+            for group in 0..(len as usize).div_ceil(4) {
+                // SAFETY: `split` has `groups` groups of eight for each output, and a place has no more taps
+                // than that.
+                let both = unsafe {
+                    _mm256_castsi128_si256(_mm_loadu_si128(
+                        taps.split.as_ptr().add((x * groups + group) * 8).cast(),
+                    ))
+                };
+                let weight_low = _mm256_permutevar8x32_epi32(both, pick_low);
+                let weight_high = _mm256_permutevar8x32_epi32(both, pick_high);
+                for i in 0..4 {
+                    // SAFETY: the group's first tap lies in the row, so 16 bytes from it end inside the slack.
+                    let four = unsafe {
+                        let at = src.as_ptr().add(row[i] * stride + offset + group * 12);
+                        _mm256_broadcastsi128_si256(_mm_loadu_si128(at.cast()))
+                    };
+                    let four = _mm256_shuffle_epi8(four, pairs);
+                    low[i] = _mm256_add_epi32(low[i], _mm256_madd_epi16(four, weight_low));
+                    high[i] = _mm256_add_epi32(high[i], _mm256_madd_epi16(four, weight_high));
+                }
+            }
+            let sum = [0, 1, 2, 3].map(|i| {
+                let sum = _mm256_add_epi32(low[i], _mm256_slli_epi32::<{ SPLIT_BITS as i32 }>(high[i]));
+                let sum = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
+                _mm_srai_epi32::<{ WEIGHT_BITS as i32 }>(sum)
+            });
+            let bytes = _mm_packus_epi16(_mm_packs_epi32(sum[0], sum[1]), _mm_packs_epi32(sum[2], sum[3]));
+            let rgbs = [
+                _mm_extract_epi32::<0>(bytes),
+                _mm_extract_epi32::<1>(bytes),
+                _mm_extract_epi32::<2>(bytes),
+                _mm_extract_epi32::<3>(bytes),
+            ];
+            for i in 0..4 {
+                let at = (row[i] * width + to) * 3;
+                let rgb = rgbs[i].to_le_bytes();
+                // SAFETY: `at + 3` is inside `dst` (checked by the caller); a fourth byte is written only
+                // where a further pixel of the same row follows and overwrites it.
+                unsafe {
+                    let out = dst.as_mut_ptr().add(at);
+                    if to + 1 < width {
+                        out.cast::<[u8; 4]>().write_unaligned(rgb);
+                    } else {
+                        out.cast::<[u8; 3]>().write_unaligned([rgb[0], rgb[1], rgb[2]]);
+                    }
+                }
+            }
+        }
+        y += 4;
+    }
+}
+
+/// One output row from `len` rows, 32 bytes at a time, two rows a step.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn vertical_avx2(rows: &[u8], stride: usize, len: usize, split: &[i16], out: &mut [u8]) {
+    let width = out.len();
+    let half = _mm256_set1_epi32(HALF);
+    let mut x = 0;
+    loop {
+        let mut low = [half; 4];
+        let mut high = [_mm256_setzero_si256(); 4];
+        let mut tap = 0;
+        while tap < len {
+            let at = tap / 4 * 8 + tap % 4;
+            let pair =
+                |at: usize| _mm256_set1_epi32(i32::from(split[at] as u16) | (i32::from(split[at + 1]) << 16));
+            let (weight_low, weight_high) = (pair(at), pair(at + 4));
+            // An odd last row is paired with itself; its partner weighs nothing.
+            let below = (tap + 1).min(len - 1);
+            for half in 0..2 {
+                // SAFETY: both rows exist and `x + 32 <= width`.
+                let (a, b) = unsafe {
+                    let at = |row: usize| rows.as_ptr().add(row * stride + x + half * 16).cast();
+                    (_mm_loadu_si128(at(tap)), _mm_loadu_si128(at(below)))
+                };
+                let (a, b) = (_mm256_cvtepu8_epi16(a), _mm256_cvtepu8_epi16(b));
+                for (part, both) in
+                    [_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)].into_iter().enumerate()
+                {
+                    let i = half * 2 + part;
+                    low[i] = _mm256_add_epi32(low[i], _mm256_madd_epi16(both, weight_low));
+                    high[i] = _mm256_add_epi32(high[i], _mm256_madd_epi16(both, weight_high));
+                }
+            }
+            tap += 2;
+        }
+        let sum = [0, 1, 2, 3].map(|i| {
+            let sum = _mm256_add_epi32(low[i], _mm256_slli_epi32::<{ SPLIT_BITS as i32 }>(high[i]));
+            _mm256_srai_epi32::<{ WEIGHT_BITS as i32 }>(sum)
+        });
+        let bytes =
+            _mm256_packus_epi16(_mm256_packs_epi32(sum[0], sum[1]), _mm256_packs_epi32(sum[2], sum[3]));
+        let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(bytes);
+        // SAFETY: `x + 32 <= width`.
+        unsafe { _mm256_storeu_si256(out.as_mut_ptr().add(x).cast(), bytes) };
+        if x + 32 == width {
+            return;
+        }
+        // The last step may overlap the one before; it writes the same bytes again.
+        x = (x + 32).min(width - 32);
+    }
+}
+
+/// Constants of one lane pattern. Division by a constant is done as a product with the reciprocal and one
+/// correction step, which rounds exactly as a division does.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+struct Lanes {
+    scale: bool,
+    mean: __m256,
+    std: __m256,
+    inverse: __m256,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Lanes {
+    #[target_feature(enable = "avx2,fma")]
+    fn new(table: &Table, channel: impl Fn(usize) -> usize) -> Self {
+        let gather = |value: &dyn Fn((f32, f32)) -> f32| {
+            let lanes: [f32; 8] = std::array::from_fn(|i| value(table.channels[channel(i)]));
+            // SAFETY: eight floats are read from an array of eight.
+            unsafe { _mm256_loadu_ps(lanes.as_ptr()) }
+        };
+        Lanes {
+            scale: table.scale,
+            mean: gather(&|(mean, _)| mean),
+            std: gather(&|(_, std)| std),
+            inverse: gather(&|(_, std)| 1.0 / std),
+        }
+    }
+
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    fn divide(a: __m256, by: __m256, inverse: __m256) -> __m256 {
+        let quotient = _mm256_mul_ps(a, inverse);
+        let rest = _mm256_fnmadd_ps(quotient, by, a);
+        _mm256_fmadd_ps(rest, inverse, quotient)
+    }
+
+    /// Eight bytes in the low half of `bytes` to eight normalised floats.
+    #[target_feature(enable = "avx2,fma")]
+    #[inline]
+    fn apply(&self, bytes: __m128i) -> __m256 {
+        let mut x = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+        if self.scale {
+            x = Self::divide(x, _mm256_set1_ps(255.0), _mm256_set1_ps(1.0 / 255.0));
+        }
+        Self::divide(_mm256_sub_ps(x, self.mean), self.std, self.inverse)
+    }
+}
+
+/// Stores eight floats as eight elements of `dtype`.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+unsafe fn put(dst: *mut u8, dtype: Dtype, values: __m256) {
+    // SAFETY: the caller has room for eight elements at `dst`.
+    unsafe {
+        match dtype {
+            Dtype::Float16 => {
+                _mm_storeu_si128(dst.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values));
+            }
+            Dtype::Bfloat16 => {
+                let bits = _mm256_castps_si256(values);
+                let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+                let bits = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+                let high = _mm256_srli_epi32::<16>(bits);
+                let packed = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(high, high));
+                _mm_storeu_si128(dst.cast(), _mm256_castsi256_si128(packed));
+            }
+            _ => _mm256_storeu_ps(dst.cast(), values),
+        }
+    }
+}
+
+/// Interleaved pixels to three planes, sixteen pixels at a time.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn finish_planes_avx2(src: &[u8], table: &Table, dst: &mut [u8]) {
+    let pixels = src.len() / 3;
+    let whole = pixels / 16 * 16;
+    let bytes = table.dtype.bytes();
+    let lanes = [0, 1, 2].map(|c| Lanes::new(table, |_| c));
+    // Byte `i` of channel `c` is source byte `3·i + c`, which lies in one of three vectors.
+    let picks: [[__m128i; 3]; 3] = std::array::from_fn(|c| {
+        std::array::from_fn(|part| {
+            let index: [i8; 16] = std::array::from_fn(|i| {
+                let at = 3 * i + c;
+                if at / 16 == part { (at % 16) as i8 } else { -1 }
+            });
+            // SAFETY: sixteen bytes are read from an array of sixteen.
+            unsafe { _mm_loadu_si128(index.as_ptr().cast()) }
+        })
+    });
+    for pixel in (0..whole).step_by(16) {
+        // SAFETY: pixels `pixel..pixel + 16` exist, which are 48 bytes.
+        let parts: [__m128i; 3] =
+            std::array::from_fn(|i| unsafe { _mm_loadu_si128(src.as_ptr().add(pixel * 3 + i * 16).cast()) });
+        for c in 0..3 {
+            let plane = _mm_or_si128(
+                _mm_or_si128(
+                    _mm_shuffle_epi8(parts[0], picks[c][0]),
+                    _mm_shuffle_epi8(parts[1], picks[c][1]),
+                ),
+                _mm_shuffle_epi8(parts[2], picks[c][2]),
+            );
+            // SAFETY: sixteen elements of plane `c` are inside `dst` (checked by the caller).
+            unsafe {
+                let out = dst.as_mut_ptr().add((c * pixels + pixel) * bytes);
+                if table.dtype == Dtype::Uint8 {
+                    _mm_storeu_si128(out.cast(), plane);
+                } else {
+                    put(out, table.dtype, lanes[c].apply(plane));
+                    put(out.add(8 * bytes), table.dtype, lanes[c].apply(_mm_srli_si128::<8>(plane)));
+                }
+            }
+        }
+    }
+    finish_plain(src, table, false, whole, dst);
+}
+
+/// Interleaved pixels stay interleaved, eight pixels at a time: the channel pattern repeats every three vectors.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn finish_pixels_avx2(src: &[u8], table: &Table, dst: &mut [u8]) {
+    let whole = src.len() / 24 * 24;
+    let bytes = table.dtype.bytes();
+    let lanes = [0, 1, 2].map(|part| Lanes::new(table, |i| (part * 8 + i) % 3));
+    for at in (0..whole).step_by(24) {
+        for (part, lanes) in lanes.iter().enumerate() {
+            let at = at + part * 8;
+            // SAFETY: eight source bytes and eight elements of room exist at `at`.
+            unsafe {
+                let eight = _mm_loadl_epi64(src.as_ptr().add(at).cast());
+                put(dst.as_mut_ptr().add(at * bytes), table.dtype, lanes.apply(eight));
+            }
+        }
+    }
+    finish_plain(src, table, true, whole / 3, dst);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn noise(len: usize, seed: u64) -> Vec<u8> {
+        let mut state = seed | 1;
+        (0..len)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 56) as u8
+            })
+            .collect()
+    }
+
+    proptest! {
+        #[test]
+        fn finish_equals_torchs_arithmetic_bit_for_bit(
+            pixels in 0usize..70, seed: u64, scale: bool, normalize: bool, last: bool,
+            mean in prop::array::uniform3(-1f32..1.0), std in prop::array::uniform3(0.05f32..300.0),
+        ) {
+            let src = noise(pixels * 3, seed);
+            for dtype in [Dtype::Uint8, Dtype::Float16, Dtype::Bfloat16, Dtype::Float32] {
+                let table = Table::new(dtype, scale, normalize.then_some((mean, std)));
+                let mut plain = vec![0; src.len() * dtype.bytes()];
+                let mut fast = plain.clone();
+                Simd::Plain.finish(&src, &table, last, &mut plain);
+                Simd::detect().finish(&src, &table, last, &mut fast);
+                prop_assert_eq!(plain, fast, "{:?}", dtype);
+            }
+        }
+    }
+
+    #[test]
+    fn every_byte_value_is_exact_with_the_usual_constants() {
+        let src: Vec<u8> = (0..=255).flat_map(|x| [x; 3]).collect();
+        let usual = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]);
+        for normalize in [None, Some(usual)] {
+            let table = Table::new(Dtype::Float32, true, normalize);
+            let mut fast = vec![0; src.len() * 4];
+            Simd::detect().finish(&src, &table, false, &mut fast);
+            for c in 0..3 {
+                for x in 0..256 {
+                    let at = (c * 256 + x) * 4;
+                    let seen = f32::from_ne_bytes(fast[at..at + 4].try_into().expect("four bytes"));
+                    assert_eq!(seen.to_bits(), table.values[c][x].to_bits());
+                }
+            }
+        }
+    }
+}

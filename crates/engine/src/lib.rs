@@ -1,0 +1,22 @@
+//! storage → decode → augment → batch → pipeline.
+//!
+//! The engine owns the threads and the memory budget of a process. [`storage`] reads bytes, [`decode`]
+//! makes pixels, [`augment`] runs drawn operations on them, [`batch`] finishes them into lent memory, and
+//! [`pipeline`] moves all of it: one main flow, readable from top to bottom there.
+
+pub mod augment;
+pub mod batch;
+mod config;
+mod counters;
+pub mod decode;
+mod error;
+pub mod kernels;
+pub mod native;
+pub mod pipeline;
+mod prepare;
+pub mod storage;
+
+pub use config::{Config, parse_bytes};
+pub use counters::{Counter, Counters, Gauge};
+pub use error::{Error, Fault, Result, Stage};
+pub use prepare::Preparer;

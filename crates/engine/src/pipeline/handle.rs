@@ -1,0 +1,235 @@
+//! The job's end of the engine: start an epoch, take batches, leave.
+
+use std::sync::{Arc, Condvar};
+use std::time::{Duration, Instant};
+
+use forebay_arena::Buffer;
+use forebay_policy::Received;
+
+use super::job::JobState;
+use super::{Engine, Failure, Shared, State};
+use crate::batch::{Batch, Lease};
+use crate::counters::Counters;
+use crate::{Error, Result};
+
+/// What [`Job::next`] found.
+#[derive(Debug)]
+pub enum Next {
+    /// A batch.
+    Batch(Batch),
+    /// The epoch is over.
+    End,
+    /// Nothing yet; ask again.
+    Waiting,
+}
+
+/// A training run that draws batches. Dropping it returns all it held.
+#[derive(Debug)]
+pub struct Job {
+    engine: Arc<Engine>,
+    id: u64,
+    run: u64,
+    arrived: Arc<Condvar>,
+    counters: Arc<Counters>,
+    pid: u32,
+}
+
+impl Job {
+    pub(super) fn new(engine: Arc<Engine>, id: u64, arrived: Arc<Condvar>, counters: Arc<Counters>) -> Self {
+        Job { engine, id, run: 0, arrived, counters, pid: std::process::id() }
+    }
+
+    /// Whether this process made the job; after a fork the child has no threads to serve it.
+    pub fn is_mine(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The engine behind it.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.engine.shared
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut JobState) -> T) -> Result<T> {
+        if !self.is_mine() {
+            return Err(Error::Forked);
+        }
+        let mut state = self.shared().lock();
+        let result = state.jobs.get_mut(&self.id).map(act).ok_or(Error::Closed)?;
+        self.shared().wake(&state);
+        Ok(result)
+    }
+
+    /// Begins an epoch of the job's own order after what was received of it. What was prepared ahead for
+    /// it is used; what was prepared for another epoch is dropped.
+    pub fn start(&mut self, epoch: u64, received: &Received) -> Result<()> {
+        let fresh = *received == Received::default();
+        self.run = self.with(|job| {
+            let ahead = job.runs.iter().find(|run| fresh && run.fresh && run.next == 0 && run.epoch == epoch);
+            let ahead = ahead.filter(|run| run.fault.is_none()).map(|run| run.id);
+            job.cancel(|run| Some(run.id) == ahead);
+            let run = ahead.unwrap_or_else(|| job.open_keyed(epoch, received));
+            job.form();
+            run
+        })?;
+        self.engine.spawn()
+    }
+
+    /// Begins an epoch whose samples are fed; `given`: each feeding is one batch.
+    pub fn start_fed(&mut self, epoch: u64, base: u64, given: bool) -> Result<()> {
+        self.run = self.with(|job| {
+            job.cancel(|_| false);
+            job.open_fed(epoch, base, given)
+        })?;
+        self.engine.spawn()
+    }
+
+    /// Adds samples to a fed epoch.
+    pub fn feed(&mut self, samples: &[u64]) -> Result<()> {
+        let id = self.run;
+        self.with(|job| {
+            let n = job.spec.folder.len();
+            if let Some(bad) = samples.iter().find(|&&sample| sample >= n) {
+                return Err(Error::Invalid(format!(
+                    "the sampler yielded index {bad}, but there are {n} samples"
+                )));
+            }
+            if let Some(run) = job.run(id) {
+                run.feed(samples);
+            }
+            Ok(())
+        })?
+    }
+
+    /// Says that nothing more will be fed.
+    pub fn feed_end(&mut self) -> Result<()> {
+        let id = self.run;
+        self.with(|job| {
+            if let Some(run) = job.run(id) {
+                run.order.close();
+            }
+            job.form();
+        })
+    }
+
+    /// The next batch; waits for it no longer than `patience`.
+    pub fn next(&mut self, patience: Duration) -> Result<Next> {
+        self.with(|_| ())?;
+        let start = Instant::now();
+        let shared = self.engine.shared.clone();
+        let mut state = shared.lock();
+        let taken = loop {
+            match self.poll(&mut state)? {
+                Next::Waiting => {}
+                Next::End => return Ok(Next::End),
+                Next::Batch(batch) => break batch,
+            }
+            let waited = start.elapsed();
+            if waited >= patience {
+                self.counters.wait_ns.lap(start);
+                return Ok(Next::Waiting);
+            }
+            state = self
+                .arrived
+                .wait_timeout(state, patience - waited)
+                .map_or_else(|e| e.into_inner().0, |(guard, _)| guard);
+        };
+        self.counters.wait_ns.lap(start);
+        drop(state);
+        Ok(Next::Batch(taken))
+    }
+
+    fn poll(&self, state: &mut State) -> Result<Next> {
+        let job = state.jobs.get_mut(&self.id).ok_or(Error::Closed)?;
+        // Two slots are the job's to hold, more only where the budget gave more.
+        let may_hold = job.share.slots.saturating_sub(2).max(2);
+        let full = job.lent >= may_hold;
+        let run = job.run(self.run).ok_or(Error::Closed)?;
+        if let Some((buffer, label)) = run.done.remove(&run.next) {
+            run.next += 1;
+            run.fresh = false;
+            let lease = if full {
+                let mut own = Buffer::new(buffer.len());
+                own.copy_from_slice(&buffer);
+                job.give_slot(buffer);
+                self.counters.copied_batches.add(1);
+                Lease::new(own, None)
+            } else {
+                job.lent += 1;
+                Lease::new(buffer, Some(self.returner()))
+            };
+            job.form();
+            self.counters.batches.add(1);
+            self.counters.deliveries.add(label.positions.len() as u64);
+            self.shared().wake(state);
+            return Ok(Next::Batch(Batch {
+                lease: Arc::new(lease),
+                images: label.plan.images,
+                targets: label.plan.targets,
+                positions: label.positions,
+                samples: label.samples,
+                valid: label.valid,
+                skipped: label.skipped,
+            }));
+        }
+        if run.is_failed() {
+            let error = run.fault.take();
+            run.fault = Some(Error::Closed);
+            return Err(error.unwrap_or(Error::Closed));
+        }
+        Ok(if run.is_over() { Next::End } else { Next::Waiting })
+    }
+
+    /// Gives a slot back to this job, or to nobody if the job has left.
+    fn returner(&self) -> Box<dyn FnOnce(Buffer) + Send + Sync> {
+        let shared = Arc::downgrade(self.shared());
+        let id = self.id;
+        Box::new(move |buffer| {
+            let Some(shared) = shared.upgrade() else { return };
+            let mut state = shared.lock();
+            match state.jobs.get_mut(&id) {
+                Some(job) => {
+                    job.lent -= 1;
+                    job.give_slot(buffer);
+                    job.form();
+                    shared.wake(&state);
+                }
+                None => shared.gauge.sub(buffer.len() as u64),
+            }
+        })
+    }
+
+    /// Samples that failed so far.
+    pub fn quarantine(&self) -> Result<Vec<Failure>> {
+        self.with(|job| job.quarantine.values().cloned().collect())
+    }
+
+    /// Marks samples as failed, as a loaded state says.
+    pub fn set_quarantine(&mut self, failures: Vec<Failure>) -> Result<()> {
+        self.with(|job| job.quarantine = failures.into_iter().map(|f| (f.sample, f)).collect())
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        // In a forked child nothing may be touched: other threads may have held the lock.
+        if !self.is_mine() {
+            return;
+        }
+        let mut state = self.shared().lock();
+        let gone = state.jobs.remove(&self.id);
+        if let Some(job) = &gone {
+            state.reserved -= job.share.bytes();
+        }
+        drop(state);
+        drop(gone);
+    }
+}

@@ -1,0 +1,365 @@
+//! The state of one job inside the engine: its runs, its slots, its samples.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex};
+
+use forebay_arena::{Buffer, Cut};
+use forebay_policy::{Cut as Cuts, Epoch, Permutation};
+use forebay_recipe::CopyName;
+
+use super::run::{Failure, Filling, Label, Made, Run, Source};
+use super::spec::{OnError, Share, Spec};
+use crate::Error;
+use crate::batch::{Finisher, Images, Plan};
+use crate::counters::{Counters, Gauge};
+use crate::decode::{Pixels, SLACK};
+use crate::error::{Fault, Stage};
+
+/// One piece of work for a thread.
+#[derive(Debug)]
+pub(super) enum Task {
+    /// Finish rows of a batch.
+    Fill(Arc<Filling>),
+    /// Make a sample.
+    Prepare(Prepare),
+}
+
+#[derive(Debug)]
+pub(super) struct Prepare {
+    pub(super) job: u64,
+    pub(super) run: u64,
+    pub(super) position: u64,
+    pub(super) name: CopyName,
+    /// The sample is known to be bad: go to its neighbours at once.
+    pub(super) substitute: bool,
+    pub(super) room: u64,
+    pub(super) pixels: Pixels,
+    pub(super) spec: Arc<Spec>,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// What became of a [`Prepare`].
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) job: u64,
+    pub(super) run: u64,
+    pub(super) position: u64,
+    pub(super) failures: Vec<(u64, Stage, Fault)>,
+    pub(super) made: Result<Made, Pixels>,
+}
+
+#[derive(Debug)]
+pub(super) struct JobState {
+    pub(super) id: u64,
+    pub(super) spec: Arc<Spec>,
+    pub(super) finisher: Arc<Finisher>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) share: Share,
+    pub(super) arrived: Arc<Condvar>,
+    pub(super) runs: VecDeque<Run>,
+    pub(super) filling: Vec<Arc<Filling>>,
+    pub(super) quarantine: BTreeMap<u64, Failure>,
+    pub(super) lent: u64,
+    slots: Vec<Buffer>,
+    slots_made: u64,
+    samples: Vec<Pixels>,
+    samples_out: u64,
+    samples_made: u64,
+    next_run: u64,
+    gauge: Arc<Gauge>,
+}
+
+impl JobState {
+    pub(super) fn new(id: u64, spec: Spec, finisher: Finisher, share: Share, gauge: Arc<Gauge>) -> Self {
+        JobState {
+            id,
+            spec: Arc::new(spec),
+            finisher: Arc::new(finisher),
+            counters: Arc::default(),
+            share,
+            arrived: Arc::default(),
+            runs: VecDeque::new(),
+            filling: Vec::new(),
+            quarantine: BTreeMap::new(),
+            lent: 0,
+            slots: Vec::new(),
+            slots_made: 0,
+            samples: Vec::new(),
+            samples_out: 0,
+            samples_made: 0,
+            next_run: 0,
+            gauge,
+        }
+    }
+
+    fn cut(&self) -> Cuts {
+        Cuts::Every { batch: self.spec.batch, drop_last: self.spec.drop_last }
+    }
+
+    /// Opens a run over the job's own order.
+    pub(super) fn open_keyed(&mut self, epoch: u64, received: &forebay_policy::Received) -> u64 {
+        let n = self.spec.folder.len();
+        let order = Epoch::new(n, self.cut(), self.spec.late).resume(received);
+        let permutation = self.spec.shuffle.then(|| Permutation::new(n, self.spec.seed, epoch));
+        self.open(epoch, order, Source::Keyed(permutation), *received == Default::default())
+    }
+
+    /// Opens a run that is fed; `given` says whether each feeding is a batch.
+    pub(super) fn open_fed(&mut self, epoch: u64, base: u64, given: bool) -> u64 {
+        let cut = if given { Cuts::Given(VecDeque::new()) } else { self.cut() };
+        let source = Source::Fed { skip: base, samples: VecDeque::new(), seen: Default::default() };
+        self.open(epoch, Epoch::open(cut, base), source, false)
+    }
+
+    fn open(&mut self, epoch: u64, order: Epoch, source: Source, fresh: bool) -> u64 {
+        self.next_run += 1;
+        self.runs.push_back(Run::new(self.next_run, epoch, order, source, fresh));
+        self.next_run
+    }
+
+    pub(super) fn run(&mut self, id: u64) -> Option<&mut Run> {
+        self.runs.iter_mut().find(|run| run.id == id)
+    }
+
+    /// Drops the runs for which `keep` is false and takes back what they held.
+    pub(super) fn cancel(&mut self, keep: impl Fn(&Run) -> bool) {
+        let (kept, dropped): (VecDeque<Run>, VecDeque<Run>) = self.runs.drain(..).partition(|run| keep(run));
+        self.runs = kept;
+        for run in dropped {
+            run.ready.into_values().for_each(|made| self.give_sample(made.pixels));
+            run.done.into_values().for_each(|(buffer, _)| self.give_slot(buffer));
+        }
+    }
+
+    /// Takes back a slot.
+    pub(super) fn give_slot(&mut self, buffer: Buffer) {
+        self.slots.push(buffer);
+    }
+
+    /// Takes back a sample's memory.
+    pub(super) fn give_sample(&mut self, pixels: Pixels) {
+        self.samples_out -= 1;
+        self.samples.push(pixels);
+    }
+
+    fn take_slot(&mut self, bytes: usize) -> Option<Buffer> {
+        if let Some(at) = self.slots.iter().position(|slot| slot.len() >= bytes) {
+            return Some(self.slots.swap_remove(at));
+        }
+        if self.slots_made == self.share.slots {
+            let small = self.slots.pop()?;
+            self.gauge.sub(small.len() as u64);
+            self.slots_made -= 1;
+        }
+        self.slots_made += 1;
+        // Fixed sizes make full slots, so that the shorter last batch does not get one of its own.
+        let fixed = self.spec.recipe.output_size().is_some();
+        let buffer = Buffer::new(if fixed { self.share.slot_bytes as usize } else { bytes });
+        self.gauge.add(buffer.len() as u64);
+        Some(buffer)
+    }
+
+    fn has_slot(&self) -> bool {
+        !self.slots.is_empty() || self.slots_made < self.share.slots
+    }
+
+    /// The next piece of work this job has, if any.
+    pub(super) fn task(&mut self) -> Option<Task> {
+        // A batch to finish goes first; looking for a sample to prepare may bring one about.
+        self.fill().or_else(|| self.prepare().map(Task::Prepare)).or_else(|| self.fill())
+    }
+
+    fn fill(&mut self) -> Option<Task> {
+        self.filling.retain(|filling| !filling.cut.is_claimed());
+        self.filling.first().cloned().map(Task::Fill)
+    }
+
+    fn prepare(&mut self) -> Option<Prepare> {
+        if self.samples_out >= self.share.samples {
+            // Samples of the next epoch must not keep this one from its end.
+            let starved =
+                self.runs.len() > 1 && self.runs[0].fault.is_none() && !self.runs[0].order.is_issued();
+            if starved {
+                let first = self.runs[0].id;
+                self.cancel(|run| run.id == first);
+            }
+            if self.samples_out >= self.share.samples {
+                return None;
+            }
+        }
+        loop {
+            let (run, position, name) = self.issue()?;
+            let known = self.quarantine.contains_key(&name.sample);
+            if known && self.spec.on_error == OnError::Skip {
+                if let Some(run) = self.run(run) {
+                    run.order.fail(position);
+                }
+                self.form();
+                continue;
+            }
+            self.samples_out += 1;
+            let pixels = self.samples.pop().unwrap_or_else(|| {
+                self.samples_made += 1;
+                self.gauge.add(self.share.sample_bytes);
+                Pixels::default()
+            });
+            return Some(Prepare {
+                job: self.id,
+                run,
+                position,
+                name,
+                substitute: known && self.spec.on_error == OnError::Substitute,
+                room: self.share.sample_bytes - (SLACK as u64).min(self.share.sample_bytes),
+                pixels,
+                spec: self.spec.clone(),
+                counters: self.counters.clone(),
+            });
+        }
+    }
+
+    /// The lowest position that is not handed out, of this epoch or the next.
+    fn issue(&mut self) -> Option<(u64, u64, CopyName)> {
+        for run in &mut self.runs {
+            if let Some((position, name)) = run.issue(&self.spec) {
+                return Some((run.id, position, name));
+            }
+        }
+        // All of this epoch is in hand: begin the next, unless it depends on what the job does.
+        let next = match self.runs.front() {
+            Some(run)
+                if self.runs.len() == 1
+                    && run.order.is_issued()
+                    && run.fault.is_none()
+                    && matches!(run.source, Source::Keyed(_)) =>
+            {
+                run.epoch + 1
+            }
+            _ => return None,
+        };
+        let id = self.open_keyed(next, &Default::default());
+        let spec = self.spec.clone();
+        let (position, name) = self.run(id)?.issue(&spec)?;
+        Some((id, position, name))
+    }
+
+    /// Books what became of a sample.
+    pub(super) fn settle(&mut self, outcome: Outcome) {
+        let Outcome { run: id, position, failures, made, .. } = outcome;
+        self.counters.failures.add(failures.len() as u64);
+        let keep = self.spec.on_error != OnError::Raise;
+        let mut first = None;
+        for (sample, stage, fault) in failures {
+            let path = self.spec.folder.path(sample);
+            if keep {
+                let failure = Failure {
+                    sample,
+                    path: path.clone(),
+                    stage: stage.to_string(),
+                    cause: fault.to_string(),
+                };
+                self.quarantine.entry(sample).or_insert(failure);
+            }
+            first.get_or_insert(Error::Sample { sample, path, stage, fault });
+        }
+        let skip = self.spec.on_error == OnError::Skip;
+        let free = match (made, self.run(id)) {
+            (Ok(made), Some(run)) => {
+                run.order.ready(position);
+                run.ready.insert(position, made);
+                None
+            }
+            (Ok(made), None) => Some(made.pixels),
+            (Err(pixels), Some(run)) if skip => {
+                run.order.fail(position);
+                Some(pixels)
+            }
+            (Err(pixels), Some(run)) => {
+                run.stuck += 1;
+                if run.fault.is_none() {
+                    run.fault = first;
+                }
+                Some(pixels)
+            }
+            (Err(pixels), None) => Some(pixels),
+        };
+        if let Some(pixels) = free {
+            self.give_sample(pixels);
+        }
+        self.form();
+        if self.runs.front().is_some_and(|run| run.is_failed() || run.is_over()) {
+            self.arrived.notify_all();
+        }
+    }
+
+    /// Forms every batch that may leave and has a slot.
+    pub(super) fn form(&mut self) {
+        while self.has_slot() {
+            // The next epoch takes no slot before this one has all it needs.
+            let Some(at) = self.runs.iter().position(|run| !run.order.is_done()) else { return };
+            let run = &mut self.runs[at];
+            if run.halted {
+                return;
+            }
+            let Some(formed) = run.order.form() else { return };
+            let made: Vec<Made> =
+                formed.positions.iter().filter_map(|position| run.ready.remove(position)).collect();
+            let number = run.formed;
+            run.formed += 1;
+            let finish = self.finisher.as_data();
+            let sizes: Vec<_> = made.iter().map(|made| (made.drawn.height, made.drawn.width)).collect();
+            let plan = Plan::new(&sizes, finish.dtype, finish.layout);
+            if let (Images::Ragged(spans), false) = (&plan.images, self.spec.ragged) {
+                let entry = spans.iter().position(|span| span.shape != spans[0].shape).unwrap_or(0);
+                run.halted = true;
+                run.fault.get_or_insert(Error::Ragged {
+                    first: spans[0].shape.clone(),
+                    other: spans[entry].shape.clone(),
+                    entry,
+                });
+                made.into_iter().for_each(|made| self.give_sample(made.pixels));
+                self.arrived.notify_all();
+                return;
+            }
+            let run = run.id;
+            let Some(buffer) = self.take_slot(plan.bytes) else { unreachable!("a slot was free") };
+            let label = Label {
+                positions: formed.positions,
+                samples: made.iter().map(|made| made.sample).collect(),
+                targets: made.iter().map(|made| i64::from(self.spec.folder.target(made.sample))).collect(),
+                valid: made.iter().map(|made| made.valid).collect(),
+                skipped: formed.skipped,
+                plan,
+            };
+            self.runs[at].filling += 1;
+            self.filling.push(Arc::new(Filling {
+                job: self.id,
+                run,
+                number,
+                cut: Cut::new(buffer, label.plan.ends.clone()),
+                made: made.into_iter().map(|made| Mutex::new(Some(made))).collect(),
+                finisher: self.finisher.clone(),
+                label,
+            }));
+        }
+    }
+
+    /// Books a batch whose last row was written.
+    pub(super) fn filled(&mut self, filling: &Filling, buffer: Buffer) {
+        match self.run(filling.run) {
+            Some(run) => {
+                run.filling -= 1;
+                run.done.insert(filling.number, (buffer, filling.label.clone()));
+                self.arrived.notify_all();
+            }
+            None => self.give_slot(buffer),
+        }
+    }
+}
+
+impl Drop for JobState {
+    fn drop(&mut self) {
+        let held = self.slots.iter().map(|slot| slot.len()).sum::<usize>()
+            + self.runs.iter().flat_map(|run| run.done.values()).map(|(slot, _)| slot.len()).sum::<usize>();
+        self.gauge.sub(held as u64 + self.samples_made * self.share.sample_bytes);
+    }
+}

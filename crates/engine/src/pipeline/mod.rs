@@ -1,0 +1,274 @@
+//! The main flow: jobs in, batches out.
+//!
+//! ```text
+//!  job.start ─▶ order issues positions ─▶ worker: read, decode, augment ─▶ ready samples
+//!  job.next ◀─ done batches ◀─ workers: finish rows into a slot ◀─ order forms a batch
+//! ```
+//!
+//! One lock guards all bookkeeping. It is taken about twice per sample, for some hundred nanoseconds, while
+//! a sample costs about a millisecond; pixels never move under it. Workers take rows of formed batches
+//! first, then the lowest position of each job in turn. When every job has all the samples and batches in
+//! hand that its share of the budget allows, workers rest.
+
+mod handle;
+mod job;
+mod run;
+mod spec;
+
+pub use handle::{Job, Next};
+pub use run::Failure;
+pub use spec::{OnError, Share, Spec};
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use forebay_recipe::CopyName;
+
+use crate::batch::Finisher;
+use crate::counters::Gauge;
+use crate::error::{Fault, Stage};
+use crate::prepare::Preparer;
+use crate::{Config, Error, Result};
+use job::{JobState, Outcome, Prepare, Task};
+use run::{Filling, Made};
+
+/// How many neighbours are tried for a sample that fails.
+const NEIGHBOURS: u64 = 16;
+
+/// Threads, a budget, and the jobs that draw from them.
+#[derive(Debug)]
+pub struct Engine {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    pid: u32,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: Config,
+    gauge: Arc<Gauge>,
+    state: Mutex<State>,
+    /// Workers without work wait here.
+    work: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jobs: BTreeMap<u64, JobState>,
+    next_job: u64,
+    /// The job served last, so that each gets its turn.
+    turn: u64,
+    reserved: u64,
+    idle: usize,
+    stopping: bool,
+}
+
+impl Engine {
+    /// An engine without threads; they start with the first epoch.
+    pub fn new(config: Config) -> Self {
+        let shared = Shared { config, gauge: Arc::default(), state: Mutex::default(), work: Condvar::new() };
+        Engine { shared: Arc::new(shared), threads: Mutex::default(), pid: std::process::id() }
+    }
+
+    /// What it was started with.
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// Bytes held now and at most.
+    pub fn memory(&self) -> (u64, u64) {
+        (self.shared.gauge.now(), self.shared.gauge.peak())
+    }
+
+    /// Whether no job draws from it.
+    pub fn is_idle(&self) -> bool {
+        self.shared.lock().jobs.is_empty()
+    }
+
+    /// Adds a job, if the budget has room for it.
+    pub fn join(self: &Arc<Self>, spec: Spec) -> Result<Job> {
+        if spec.batch == 0 {
+            return Err(Error::Invalid("a batch needs at least one sample".into()));
+        }
+        let finisher = Finisher::new(&spec.recipe, spec.output)?;
+        let config = &self.shared.config;
+        let mut state = self.shared.lock();
+        let left = (config.memory - config.scratch()).saturating_sub(state.reserved);
+        let share = Share::plan(&spec, &finisher, left, config.memory, config.threads as u64)?;
+        state.reserved += share.bytes();
+        let id = state.next_job;
+        state.next_job += 1;
+        let job = JobState::new(id, spec, finisher, share, self.shared.gauge.clone());
+        let (arrived, counters) = (job.arrived.clone(), job.counters.clone());
+        state.jobs.insert(id, job);
+        Ok(Job::new(self.clone(), id, arrived, counters))
+    }
+
+    fn spawn(&self) -> Result<()> {
+        let mut threads = self.threads.lock().unwrap_or_else(|e| e.into_inner());
+        while threads.len() < self.shared.config.threads {
+            let shared = self.shared.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("forebay-{}", threads.len()))
+                .spawn(move || shared.worker())
+                .map_err(|e| Error::Invalid(format!("cannot start a thread: {e}")))?;
+            threads.push(thread);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(|e| e.into_inner()));
+        // A forked child has neither the threads nor a lock that it may trust.
+        if self.pid != std::process::id() {
+            std::mem::forget(threads);
+            return;
+        }
+        self.shared.lock().stopping = true;
+        self.shared.work.notify_all();
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic under the lock is a bug that was reported; the state is still the best there is.
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn wake(&self, state: &State) {
+        if state.idle > 0 {
+            self.work.notify_all();
+        }
+    }
+
+    fn worker(&self) {
+        let mut preparer = match Preparer::open(self.config.scratch() / self.config.threads as u64) {
+            Ok(preparer) => preparer,
+            Err(_) => return,
+        };
+        let mut state = self.lock();
+        while !state.stopping {
+            let Some(task) = state.task() else {
+                state.idle += 1;
+                state = self.work.wait(state).unwrap_or_else(|e| e.into_inner());
+                state.idle -= 1;
+                continue;
+            };
+            drop(state);
+            state = match task {
+                Task::Fill(filling) => self.fill(&filling),
+                Task::Prepare(task) => {
+                    let before = preparer.capacity() as u64;
+                    let outcome = prepare(&mut preparer, task);
+                    let after = preparer.capacity() as u64;
+                    self.gauge.add(after.saturating_sub(before));
+                    self.gauge.sub(before.saturating_sub(after));
+                    let mut state = self.lock();
+                    if let Some(job) = state.jobs.get_mut(&outcome.job) {
+                        job.settle(outcome);
+                    }
+                    state
+                }
+            };
+            // What was settled may be work for others.
+            self.wake(&state);
+        }
+        self.gauge.sub(preparer.capacity() as u64);
+    }
+
+    /// Finishes rows until none is left, then books the batch if this was the last.
+    fn fill(&self, filling: &Filling) -> MutexGuard<'_, State> {
+        let start = Instant::now();
+        let mut free = Vec::new();
+        let mut whole = None;
+        while let Some(mut piece) = filling.cut.claim() {
+            let made = filling.made[piece.index()].lock().unwrap_or_else(|e| e.into_inner()).take();
+            if let Some(made) = made {
+                filling.finisher.finish(
+                    made.pixels.rgb(),
+                    made.drawn.width,
+                    &made.drawn.erasures,
+                    &mut piece,
+                );
+                free.push(made.pixels);
+            }
+            drop(piece);
+            whole = whole.or_else(|| filling.cut.take());
+        }
+        if let Some(buffer) = &mut whole {
+            let targets = &mut buffer[filling.label.plan.targets.offset..];
+            for (to, target) in targets.chunks_exact_mut(8).zip(&filling.label.targets) {
+                to.copy_from_slice(&target.to_ne_bytes());
+            }
+        }
+        let mut state = self.lock();
+        if let Some(job) = state.jobs.get_mut(&filling.job) {
+            job.counters.finish_ns.lap(start);
+            free.into_iter().for_each(|pixels| job.give_sample(pixels));
+            if let Some(buffer) = whole {
+                job.filled(filling, buffer);
+            }
+            job.form();
+        } else if let Some(buffer) = whole {
+            self.gauge.sub(buffer.len() as u64);
+        }
+        state
+    }
+}
+
+impl State {
+    /// The next piece of work, each job in its turn.
+    fn task(&mut self) -> Option<Task> {
+        let after: Vec<u64> = self.jobs.range(self.turn + 1..).map(|(id, _)| *id).collect();
+        let before = self.jobs.range(..=self.turn).map(|(id, _)| *id);
+        for id in after.into_iter().chain(before.collect::<Vec<_>>()) {
+            if let Some(task) = self.jobs.get_mut(&id).and_then(JobState::task) {
+                self.turn = id;
+                return Some(task);
+            }
+        }
+        None
+    }
+}
+
+/// Makes a sample, or with [`OnError::Substitute`] one of its neighbours.
+fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
+    let Prepare { job, run, position, name, substitute, room, mut pixels, spec, counters } = task;
+    let mut failures = Vec::new();
+    let mut made = None;
+    let tries = if spec.on_error == OnError::Substitute { NEIGHBOURS } else { 0 };
+    for offset in u64::from(substitute)..=tries {
+        let sample = (name.sample + offset) % spec.folder.len();
+        let copy = CopyName { sample, ..name };
+        let attempt = catch_unwind(AssertUnwindSafe(|| {
+            preparer.prepare(&spec.folder, &spec.recipe, &copy, room, &counters, &mut pixels)
+        }));
+        match attempt {
+            Ok(Ok(drawn)) => {
+                made = Some((sample, offset == 0, drawn));
+                break;
+            }
+            Ok(Err((stage, fault))) => failures.push((sample, stage, fault)),
+            Err(panic) => failures.push((sample, Stage::Augment, Fault::Corrupt(message(&panic)))),
+        }
+    }
+    let made = match made {
+        Some((sample, valid, drawn)) => Ok(Made { sample, valid, drawn, pixels }),
+        None => Err(pixels),
+    };
+    Outcome { job, run, position, failures, made }
+}
+
+fn message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown");
+    format!("a bug in Forebay: {text}")
+}

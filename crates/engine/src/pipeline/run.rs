@@ -1,0 +1,161 @@
+//! One epoch of one job, being prepared and delivered.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use forebay_arena::{Buffer, Cut};
+use forebay_policy::{Epoch, Permutation};
+use forebay_recipe::{CopyName, Drawn};
+
+use super::spec::Spec;
+use crate::Error;
+use crate::batch::{Finisher, Plan};
+use crate::decode::Pixels;
+
+/// An augmented sample, waiting for its batch.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) sample: u64,
+    pub(super) valid: bool,
+    pub(super) drawn: Drawn,
+    pub(super) pixels: Pixels,
+}
+
+/// A batch being finished by several threads.
+#[derive(Debug)]
+pub(super) struct Filling {
+    pub(super) job: u64,
+    pub(super) run: u64,
+    pub(super) number: u64,
+    pub(super) cut: Cut,
+    pub(super) made: Vec<Mutex<Option<Made>>>,
+    pub(super) finisher: Arc<Finisher>,
+    pub(super) label: Label,
+}
+
+/// What is known of a batch besides its bytes.
+#[derive(Debug, Clone)]
+pub(super) struct Label {
+    pub(super) plan: Plan,
+    pub(super) positions: Vec<u64>,
+    pub(super) samples: Vec<u64>,
+    pub(super) targets: Vec<i64>,
+    pub(super) valid: Vec<bool>,
+    pub(super) skipped: Vec<u64>,
+}
+
+/// A sample that could not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Its number.
+    pub sample: u64,
+    /// Its file.
+    pub path: PathBuf,
+    /// Where it failed.
+    pub stage: String,
+    /// Why.
+    pub cause: String,
+}
+
+/// Where a run's samples come from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// The keyed order; `None` is the dataset's own.
+    Keyed(Option<Permutation>),
+    /// A sampler in the job's process feeds them.
+    Fed {
+        /// Positions still to be passed over when resuming.
+        skip: u64,
+        samples: VecDeque<(u64, u64)>,
+        seen: HashMap<u64, u64>,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) id: u64,
+    pub(super) epoch: u64,
+    pub(super) order: Epoch,
+    pub(super) source: Source,
+    pub(super) ready: HashMap<u64, Made>,
+    /// Batches formed so far, and the number of the next to deliver.
+    pub(super) formed: u64,
+    pub(super) next: u64,
+    pub(super) filling: u64,
+    pub(super) done: BTreeMap<u64, (Buffer, Label)>,
+    /// The first failure that the job must be told.
+    pub(super) fault: Option<Error>,
+    /// No further batch is formed.
+    pub(super) halted: bool,
+    /// Positions in hand that will never be ready because of it.
+    pub(super) stuck: u64,
+    /// Starts at the epoch's first position and nothing was delivered yet.
+    pub(super) fresh: bool,
+}
+
+impl Run {
+    pub(super) fn new(id: u64, epoch: u64, order: Epoch, source: Source, fresh: bool) -> Self {
+        Run {
+            id,
+            epoch,
+            order,
+            source,
+            ready: HashMap::new(),
+            formed: 0,
+            next: 0,
+            filling: 0,
+            done: BTreeMap::new(),
+            fault: None,
+            halted: false,
+            stuck: 0,
+            fresh,
+        }
+    }
+
+    /// The next position to prepare, with the name of its copy.
+    pub(super) fn issue(&mut self, spec: &Spec) -> Option<(u64, CopyName)> {
+        if self.fault.is_some() {
+            return None;
+        }
+        let position = self.order.issue()?;
+        let (sample, occurrence) = match &mut self.source {
+            Source::Keyed(None) => (position, 0),
+            Source::Keyed(Some(permutation)) => (permutation.at(position), 0),
+            Source::Fed { samples, .. } => samples.pop_front().expect("the order knows only fed positions"),
+        };
+        Some((position, CopyName { seed: spec.seed, sample, generation: self.epoch, occurrence }))
+    }
+
+    /// Adds what a sampler yielded.
+    pub(super) fn feed(&mut self, fed: &[u64]) {
+        let Source::Fed { skip, samples, seen } = &mut self.source else { return };
+        let mut added = 0;
+        for &sample in fed {
+            let count = seen.entry(sample).or_default();
+            let occurrence = std::mem::replace(count, *count + 1);
+            if *skip > 0 {
+                *skip -= 1;
+            } else {
+                samples.push_back((sample, occurrence));
+                added += 1;
+            }
+        }
+        if added > 0 {
+            self.order.feed(added);
+        }
+    }
+
+    /// Whether every batch has been delivered.
+    pub(super) fn is_over(&self) -> bool {
+        self.order.is_done() && self.filling == 0 && self.done.is_empty()
+    }
+
+    /// Whether the failure must be told now: nothing else can still be delivered before it.
+    pub(super) fn is_failed(&self) -> bool {
+        self.fault.is_some()
+            && self.filling == 0
+            && self.done.is_empty()
+            && self.order.in_hand() <= self.stuck + self.ready.len() as u64
+    }
+}

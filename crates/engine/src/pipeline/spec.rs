@@ -1,0 +1,108 @@
+//! What a job asks for, and the share of the budget it gets.
+
+use std::sync::Arc;
+
+use forebay_recipe::{Output, Recipe};
+
+use crate::batch::{Finisher, Plan};
+use crate::decode::SLACK;
+use crate::storage::Folder;
+use crate::{Error, Result};
+
+/// Two batches to lend and one in transit.
+const MIN_SLOTS: u64 = 3;
+/// One more lets the next batch be finished while the job is slow to ask.
+const WANTED_SLOTS: u64 = 4;
+
+/// What to do with a sample that cannot be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    /// Tell the job.
+    #[default]
+    Raise,
+    /// Leave it out; later samples move up.
+    Skip,
+    /// Repeat a neighbour and mark it.
+    Substitute,
+}
+
+/// What a job draws.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// The samples.
+    pub folder: Arc<Folder>,
+    /// What is done to them.
+    pub recipe: Recipe,
+    /// What the batch should be.
+    pub output: Output,
+    /// Samples in a batch.
+    pub batch: u64,
+    /// Leave out a last batch that is shorter.
+    pub drop_last: bool,
+    /// How many positions a sample may come late.
+    pub late: u64,
+    /// Names order and copies.
+    pub seed: u64,
+    /// Keyed order, else the dataset's.
+    pub shuffle: bool,
+    /// What to do with bad samples.
+    pub on_error: OnError,
+    /// Whether the job can take images of different sizes in one batch.
+    pub ragged: bool,
+}
+
+/// A job's part of the memory budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Batch slots.
+    pub slots: u64,
+    /// Bytes of one.
+    pub slot_bytes: u64,
+    /// Augmented samples in hand.
+    pub samples: u64,
+    /// Bytes of one at most.
+    pub sample_bytes: u64,
+}
+
+impl Share {
+    /// Bytes in all.
+    pub fn bytes(&self) -> u64 {
+        self.slots * self.slot_bytes + self.samples * self.sample_bytes
+    }
+
+    /// What the job takes of `left` bytes, or why it cannot run.
+    pub fn plan(spec: &Spec, finisher: &Finisher, left: u64, memory: u64, threads: u64) -> Result<Share> {
+        let least = spec.batch + threads;
+        let wanted = 2 * spec.batch + spec.late + 2 * threads;
+        let finish = finisher.as_data();
+        let Some(size) = spec.recipe.output_size() else {
+            // Sizes vary: half of what is left, split so that every slot can hold a batch of the largest.
+            let element = finish.dtype.bytes() as u64;
+            let parts = least + MIN_SLOTS * spec.batch * element;
+            let sample_bytes = left / 2 / parts;
+            let slot_bytes = sample_bytes * spec.batch * element + 512 + spec.batch * 8;
+            return Ok(Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes });
+        };
+        let sizes = vec![size; spec.batch as usize];
+        let slot_bytes = Plan::new(&sizes, finish.dtype, finish.layout).bytes as u64;
+        let sample_bytes = u64::from(size.0) * u64::from(size.1) * 3 + SLACK as u64;
+        let mut share = Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes };
+        if share.bytes() > left {
+            return Err(Error::Budget(format!(
+                "this job needs {} = {MIN_SLOTS} batches x {slot_bytes} B + {least} samples x {sample_bytes} B, \
+                 but only {left} B of {memory} B are left; raise FOREBAY_MEMORY or forebay.configure(memory=…), \
+                 or use a smaller batch or output=\"uint8\"",
+                share.bytes(),
+            )));
+        }
+        // More only from the first half, so that a second loader still finds room.
+        for grown in
+            [Share { samples: wanted, ..share }, Share { samples: wanted, slots: WANTED_SLOTS, ..share }]
+        {
+            if grown.bytes() <= left {
+                share = grown;
+            }
+        }
+        Ok(share)
+    }
+}

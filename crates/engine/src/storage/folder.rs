@@ -1,0 +1,122 @@
+//! An image folder with its index: opens, notices change, reads files.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::index::Index;
+use super::scan::{join, mtime_ns, scan};
+use crate::error::Fault;
+use crate::{Error, Result};
+
+/// Timestamps finer than this are not to be trusted: a folder that changed so shortly before it was
+/// indexed may change again without showing it.
+const RACY_NS: i64 = 50_000_000;
+
+/// A dataset laid out as `root/class/…/file`.
+#[derive(Debug)]
+pub struct Folder {
+    root: PathBuf,
+    index: Index,
+    index_path: PathBuf,
+}
+
+impl Folder {
+    /// Opens `root`, from its index when folders have not changed since, else by a scan.
+    pub fn open(root: &Path, threads: usize, progress: &(dyn Fn(u64) + Sync)) -> Result<Self> {
+        let root = fs::canonicalize(root).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => {
+                Error::NotFound(format!("No such file or directory: '{}'", root.display()))
+            }
+            _ => Error::Io { path: root.to_path_buf(), source },
+        })?;
+        let name = &blake3::hash(root.as_os_str().as_bytes()).to_hex()[..24];
+        let index_path = cache_dir()?.join(format!("{name}.index"));
+        let index = match Index::open(&index_path)? {
+            Some(index) if is_current(&root, &index) => index,
+            _ => Index::write(&index_path, &scan(&root, threads, progress)?)?,
+        };
+        Ok(Folder { root, index, index_path })
+    }
+
+    /// The folder, absolute and without links.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Number of samples.
+    pub fn len(&self) -> u64 {
+        self.index.len() as u64
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Class names in order, as bytes.
+    pub fn classes(&self) -> impl Iterator<Item = &[u8]> {
+        self.index.classes()
+    }
+
+    /// Class of a sample.
+    pub fn target(&self, sample: u64) -> u32 {
+        self.index.file(sample as usize).1
+    }
+
+    /// File of a sample.
+    pub fn path(&self, sample: u64) -> PathBuf {
+        join(&self.root, self.index.file(sample as usize).0)
+    }
+
+    /// Names the content.
+    pub fn fingerprint(&self) -> String {
+        self.index.fingerprint()
+    }
+
+    /// Reads the file of a sample into `into`; at most `limit` bytes.
+    pub fn read(&self, sample: u64, limit: u64, into: &mut Vec<u8>) -> Result<(), Fault> {
+        let (name, _, size, mtime) = self.index.file(sample as usize);
+        if size > limit {
+            return Err(Fault::TooLarge { need: size, allowed: limit });
+        }
+        let mut file = File::open(join(&self.root, name))?;
+        let meta = file.metadata()?;
+        let now = (meta.len(), mtime_ns(&meta));
+        if now != (size, mtime) {
+            // The next open must not trust the index.
+            let _ = fs::remove_file(&self.index_path);
+            let say = |(size, time): (u64, i64)| {
+                format!("{size} bytes of time {}.{:09}", time / 1_000_000_000, time % 1_000_000_000)
+            };
+            return Err(Fault::Changed { was: say((size, mtime)), is: say(now) });
+        }
+        let size = size as usize;
+        if into.len() < size {
+            into.resize(size, 0);
+        }
+        into.truncate(size);
+        // It may shrink between the check and the read.
+        file.read_exact(into).map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => Fault::Truncated,
+            _ => Fault::Io(e),
+        })
+    }
+}
+
+fn is_current(root: &Path, index: &Index) -> bool {
+    index.dirs().all(|(name, mtime)| {
+        mtime.saturating_add(RACY_NS) < index.written_ns()
+            && fs::metadata(join(root, name)).is_ok_and(|meta| mtime_ns(&meta) == mtime)
+    })
+}
+
+/// Where indexes live: `FOREBAY_CACHE_DIR`, else the user's cache directory.
+pub fn cache_dir() -> Result<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    set("FOREBAY_CACHE_DIR")
+        .or_else(|| set("XDG_CACHE_HOME").map(|dir| dir.join("forebay")))
+        .or_else(|| set("HOME").map(|dir| dir.join(".cache/forebay")))
+        .ok_or_else(|| Error::Invalid("no cache directory: set FOREBAY_CACHE_DIR".into()))
+}

@@ -1,0 +1,13 @@
+//! What to draw and what to prepare next: pure code, no clock, no I/O, no threads.
+//!
+//! [`Permutation`] is the keyed order of an epoch. [`Epoch`] decides which position is prepared next and
+//! when a batch may be delivered. [`Received`] is what a job has been given, and so the heart of its
+//! state. Everything here is a function of its arguments, so the engine and tests drive the same code.
+
+mod order;
+mod permute;
+mod received;
+
+pub use order::{Cut, Epoch, Formed};
+pub use permute::Permutation;
+pub use received::Received;
