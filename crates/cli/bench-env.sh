@@ -8,8 +8,8 @@ set -eu
 dir=${1:?usage: bench-env.sh DIR}
 requirements=$(dirname "$0")/bench-requirements.txt
 
-# FFCV compiles against OpenCV and libjpeg-turbo; SPDL loads FFmpeg's libraries.
-libraries="build-essential pkg-config libopencv-dev libturbojpeg0-dev libavdevice-dev libavfilter-dev libavformat-dev"
+# FFCV compiles against OpenCV and libjpeg-turbo.
+libraries="build-essential pkg-config libopencv-dev libturbojpeg0-dev"
 
 if ! command -v uv >/dev/null; then
     echo "error: uv is not installed" >&2
@@ -25,9 +25,9 @@ if [ -n "$absent" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         # shellcheck disable=SC2086  # one word for each package
         { apt-get update -qq && apt-get install -y -qq --no-install-recommends $absent; } >&2 ||
-            echo "warning: could not install$absent; FFCV or SPDL may be missing" >&2
+            echo "warning: could not install$absent; FFCV may be missing" >&2
     else
-        echo "warning: FFCV and SPDL need these system packages:$absent" >&2
+        echo "warning: FFCV needs these system packages:$absent" >&2
     fi
 fi
 

@@ -30,21 +30,20 @@ pub struct Taps {
     pub stride: usize,
     /// Weights, `stride` per output, zero behind the last tap.
     pub weights: Vec<i32>,
-    /// Groups of four taps as 16-bit halves (low × 4, high × 4), `stride / 4` groups per output.
-    split: Vec<i16>,
+    /// Pairs of taps, `stride / 2` per output: two low halves in one word, two high halves in the next.
+    split: Vec<[i32; 2]>,
 }
 
 impl Taps {
     /// Derives the split form; call after `weights` changed.
     pub fn split(&mut self) {
-        debug_assert_eq!(self.stride % 4, 0, "weights come in groups of four");
+        debug_assert_eq!(self.stride % 2, 0, "weights come in pairs");
         self.split.clear();
-        for group in self.weights.chunks_exact(4) {
-            let low = |w: i32| (w & ((1 << SPLIT_BITS) - 1)) as i16;
-            let high = |w: i32| (w >> SPLIT_BITS) as i16;
-            self.split.extend(group.iter().map(|&w| low(w)));
-            self.split.extend(group.iter().map(|&w| high(w)));
-        }
+        let (pairs, _) = self.weights.as_chunks::<2>();
+        let low = |w: i32| w & ((1 << SPLIT_BITS) - 1);
+        let high = |w: i32| w >> SPLIT_BITS;
+        let join = |a: i32, b: i32| (a & 0xffff) | (b << 16);
+        self.split.extend(pairs.iter().map(|&[a, b]| [join(low(a), low(b)), join(high(a), high(b))]));
     }
 }
 
@@ -89,8 +88,8 @@ impl Simd {
         assert!(dst.len() >= rows * width * 3, "room for the result");
         match self {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the features were detected; source and room were checked above, and a group of four
-            // taps reads at most 16 bytes from a tap that exists, which the slack covers.
+            // SAFETY: the features were detected; source and room were checked above, and a pair of taps
+            // reads at most 16 bytes from a tap that exists, which the slack covers.
             Simd::Avx2 => unsafe { horizontal_avx2(src, stride, rows, taps, origin, mirror, dst) },
             _ => horizontal_plain(src, stride, rows, taps, origin, mirror, dst),
         }
@@ -120,7 +119,7 @@ impl Simd {
             match self {
                 #[cfg(target_arch = "x86_64")]
                 Simd::Avx2 if width >= 32 => {
-                    let split = &taps.split[y * taps.stride * 2..][..taps.stride * 2];
+                    let split = &taps.split[y * taps.stride / 2..][..taps.stride / 2];
                     // SAFETY: the features were detected; `rows` holds `len` rows (checked above) and `out`
                     // is `width` long, which is at least one vector.
                     unsafe { vertical_avx2(rows, stride, len as usize, split, out) }
@@ -145,10 +144,17 @@ impl Simd {
             (_, Dtype::Uint8) if channels_last => dst[..src.len()].copy_from_slice(src),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the features were detected and the room was checked.
-            (Simd::Avx2, _) if !channels_last => unsafe { finish_planes_avx2(src, table, dst) },
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: as above.
-            (Simd::Avx2, _) => unsafe { finish_pixels_avx2(src, table, dst) },
+            (Simd::Avx2, dtype) => unsafe {
+                match (dtype, channels_last) {
+                    (Dtype::Uint8, _) => finish_planes_avx2::<U8>(src, table, dst),
+                    (Dtype::Float16, false) => finish_planes_avx2::<F16>(src, table, dst),
+                    (Dtype::Float16, true) => finish_pixels_avx2::<F16>(src, table, dst),
+                    (Dtype::Bfloat16, false) => finish_planes_avx2::<BF16>(src, table, dst),
+                    (Dtype::Bfloat16, true) => finish_pixels_avx2::<BF16>(src, table, dst),
+                    (_, false) => finish_planes_avx2::<F32>(src, table, dst),
+                    (_, true) => finish_pixels_avx2::<F32>(src, table, dst),
+                }
+            },
             _ => finish_plain(src, table, channels_last, 0, dst),
         }
     }
@@ -233,8 +239,8 @@ fn horizontal_plain(
     }
 }
 
-/// Four rows at a time share each output's weights. One vector holds four taps: the low lane taps 0 and 1,
-/// the high lane taps 2 and 3, each as pairs (r0 r1)(g0 g1)(b0 b1).
+/// Four rows at a time share each output's weights, two in each vector, one a lane. A pair of taps is
+/// multiplied at once as (r0 r1)(g0 g1)(b0 b1).
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn horizontal_avx2(
@@ -247,65 +253,57 @@ unsafe fn horizontal_avx2(
     dst: &mut [u8],
 ) {
     let width = taps.bounds.len();
-    let groups = taps.stride / 4;
-    let pairs = _mm256_setr_epi8(
-        0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, 6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1,
-        -1, -1, -1, -1,
-    );
-    let pick_low = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-    let pick_high = _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3);
-    // The rounding half sits in one lane only: the lanes are added at the end.
-    let start = _mm256_setr_epi32(HALF, HALF, HALF, HALF, 0, 0, 0, 0);
+    let room = taps.stride / 2;
+    let pairs =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
+    let half = _mm256_set1_epi32(HALF);
     let mut y = 0;
     while y < rows {
         // At the end the last row is done up to four times, always with the same result.
         let row = [0, 1, 2, 3].map(|i| (y + i).min(rows - 1));
+        // SAFETY: each row starts inside `src` (checked by the caller).
+        let from = row.map(|row| unsafe { src.as_ptr().add(row * stride) });
+        // SAFETY: each row starts inside `dst` (checked by the caller).
+        let into = row.map(|row| unsafe { dst.as_mut_ptr().add(row * width * 3) });
         for to in 0..width {
             let x = if mirror { width - 1 - to } else { to };
             let (first, len) = taps.bounds[x];
-            let offset = (first - origin) as usize * 3;
-            let mut low = [start; 4];
-            let mut high = [_mm256_setzero_si256(); 4];
-            for group in 0..(len as usize).div_ceil(4) {
-                // SAFETY: `split` has `groups` groups of eight for each output, and a place has no more taps
-                // than that.
-                let both = unsafe {
-                    _mm256_castsi128_si256(_mm_loadu_si128(
-                        taps.split.as_ptr().add((x * groups + group) * 8).cast(),
-                    ))
-                };
-                let weight_low = _mm256_permutevar8x32_epi32(both, pick_low);
-                let weight_high = _mm256_permutevar8x32_epi32(both, pick_high);
-                for i in 0..4 {
-                    // SAFETY: the group's first tap lies in the row, so 16 bytes from it end inside the slack.
-                    let four = unsafe {
-                        let at = src.as_ptr().add(row[i] * stride + offset + group * 12);
-                        _mm256_broadcastsi128_si256(_mm_loadu_si128(at.cast()))
+            let mut at = (first - origin) as usize * 3;
+            let mut low = [half; 2];
+            let mut high = [_mm256_setzero_si256(); 2];
+            let weights = &taps.split[x * room..][..(len as usize).div_ceil(2)];
+            for &[weight_low, weight_high] in weights {
+                let (weight_low, weight_high) =
+                    (_mm256_set1_epi32(weight_low), _mm256_set1_epi32(weight_high));
+                for i in 0..2 {
+                    // SAFETY: the pair's first tap lies in the row, so 16 bytes from it end inside the slack.
+                    let two = unsafe {
+                        let a = _mm_loadu_si128(from[i * 2].add(at).cast());
+                        let b = _mm_loadu_si128(from[i * 2 + 1].add(at).cast());
+                        _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b)
                     };
-                    let four = _mm256_shuffle_epi8(four, pairs);
-                    low[i] = _mm256_add_epi32(low[i], _mm256_madd_epi16(four, weight_low));
-                    high[i] = _mm256_add_epi32(high[i], _mm256_madd_epi16(four, weight_high));
+                    let two = _mm256_shuffle_epi8(two, pairs);
+                    low[i] = _mm256_add_epi32(low[i], _mm256_madd_epi16(two, weight_low));
+                    high[i] = _mm256_add_epi32(high[i], _mm256_madd_epi16(two, weight_high));
                 }
+                at += 6;
             }
-            let sum = [0, 1, 2, 3].map(|i| {
+            let sum = [0, 1].map(|i| {
                 let sum = _mm256_add_epi32(low[i], _mm256_slli_epi32::<{ SPLIT_BITS as i32 }>(high[i]));
-                let sum = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
-                _mm_srai_epi32::<{ WEIGHT_BITS as i32 }>(sum)
+                _mm256_srai_epi32::<{ WEIGHT_BITS as i32 }>(sum)
             });
-            let bytes = _mm_packus_epi16(_mm_packs_epi32(sum[0], sum[1]), _mm_packs_epi32(sum[2], sum[3]));
-            let rgbs = [
-                _mm_extract_epi32::<0>(bytes),
-                _mm_extract_epi32::<1>(bytes),
-                _mm_extract_epi32::<2>(bytes),
-                _mm_extract_epi32::<3>(bytes),
-            ];
+            // Rows 0 and 2 come out in the low lane, 1 and 3 in the high one.
+            let words = _mm256_packs_epi32(sum[0], sum[1]);
+            let bytes = _mm256_packus_epi16(words, words);
+            let (even, odd) = (_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes));
+            let (even, odd) = (_mm_cvtsi128_si64(even) as u64, _mm_cvtsi128_si64(odd) as u64);
+            let pixels = [even as u32, odd as u32, (even >> 32) as u32, (odd >> 32) as u32];
             for i in 0..4 {
-                let at = (row[i] * width + to) * 3;
-                let rgb = rgbs[i].to_le_bytes();
-                // SAFETY: `at + 3` is inside `dst` (checked by the caller); a fourth byte is written only
-                // where a further pixel of the same row follows and overwrites it.
+                // SAFETY: pixel `to` of the row is inside `dst`; a fourth byte is written only where a further
+                // pixel of the same row follows and overwrites it.
                 unsafe {
-                    let out = dst.as_mut_ptr().add(at);
+                    let out = into[i].add(to * 3);
+                    let rgb = pixels[i].to_le_bytes();
                     if to + 1 < width {
                         out.cast::<[u8; 4]>().write_unaligned(rgb);
                     } else {
@@ -321,37 +319,32 @@ unsafe fn horizontal_avx2(
 /// One output row from `len` rows, 32 bytes at a time, two rows a step.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn vertical_avx2(rows: &[u8], stride: usize, len: usize, split: &[i16], out: &mut [u8]) {
+unsafe fn vertical_avx2(rows: &[u8], stride: usize, len: usize, split: &[[i32; 2]], out: &mut [u8]) {
     let width = out.len();
     let half = _mm256_set1_epi32(HALF);
     let mut x = 0;
     loop {
         let mut low = [half; 4];
         let mut high = [_mm256_setzero_si256(); 4];
-        let mut tap = 0;
-        while tap < len {
-            let at = tap / 4 * 8 + tap % 4;
-            let pair =
-                |at: usize| _mm256_set1_epi32(i32::from(split[at] as u16) | (i32::from(split[at + 1]) << 16));
-            let (weight_low, weight_high) = (pair(at), pair(at + 4));
+        for (pair, &[weight_low, weight_high]) in split[..len.div_ceil(2)].iter().enumerate() {
+            let (weight_low, weight_high) = (_mm256_set1_epi32(weight_low), _mm256_set1_epi32(weight_high));
+            let above = pair * 2;
             // An odd last row is paired with itself; its partner weighs nothing.
-            let below = (tap + 1).min(len - 1);
-            for half in 0..2 {
+            let below = (above + 1).min(len - 1);
+            for part in 0..2 {
                 // SAFETY: both rows exist and `x + 32 <= width`.
                 let (a, b) = unsafe {
-                    let at = |row: usize| rows.as_ptr().add(row * stride + x + half * 16).cast();
-                    (_mm_loadu_si128(at(tap)), _mm_loadu_si128(at(below)))
+                    let at = |row: usize| rows.as_ptr().add(row * stride + x + part * 16).cast();
+                    (_mm_loadu_si128(at(above)), _mm_loadu_si128(at(below)))
                 };
                 let (a, b) = (_mm256_cvtepu8_epi16(a), _mm256_cvtepu8_epi16(b));
-                for (part, both) in
-                    [_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)].into_iter().enumerate()
-                {
-                    let i = half * 2 + part;
-                    low[i] = _mm256_add_epi32(low[i], _mm256_madd_epi16(both, weight_low));
-                    high[i] = _mm256_add_epi32(high[i], _mm256_madd_epi16(both, weight_high));
+                let both = [_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)];
+                for i in 0..2 {
+                    let at = part * 2 + i;
+                    low[at] = _mm256_add_epi32(low[at], _mm256_madd_epi16(both[i], weight_low));
+                    high[at] = _mm256_add_epi32(high[at], _mm256_madd_epi16(both[i], weight_high));
                 }
             }
-            tap += 2;
         }
         let sum = [0, 1, 2, 3].map(|i| {
             let sum = _mm256_add_epi32(low[i], _mm256_slli_epi32::<{ SPLIT_BITS as i32 }>(high[i]));
@@ -418,18 +411,28 @@ impl Lanes {
     }
 }
 
-/// Stores eight floats as eight elements of `dtype`.
+// Element types as constants, so that each kernel is compiled for one of them.
+#[cfg(target_arch = "x86_64")]
+const U8: u8 = 0;
+#[cfg(target_arch = "x86_64")]
+const F16: u8 = 1;
+#[cfg(target_arch = "x86_64")]
+const BF16: u8 = 2;
+#[cfg(target_arch = "x86_64")]
+const F32: u8 = 3;
+
+/// Stores eight floats as eight elements.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
-unsafe fn put(dst: *mut u8, dtype: Dtype, values: __m256) {
+unsafe fn put<const DTYPE: u8>(dst: *mut u8, values: __m256) {
     // SAFETY: the caller has room for eight elements at `dst`.
     unsafe {
-        match dtype {
-            Dtype::Float16 => {
+        match DTYPE {
+            F16 => {
                 _mm_storeu_si128(dst.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values));
             }
-            Dtype::Bfloat16 => {
+            BF16 => {
                 let bits = _mm256_castps_si256(values);
                 let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
                 let bits = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
@@ -445,7 +448,7 @@ unsafe fn put(dst: *mut u8, dtype: Dtype, values: __m256) {
 /// Interleaved pixels to three planes, sixteen pixels at a time.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn finish_planes_avx2(src: &[u8], table: &Table, dst: &mut [u8]) {
+unsafe fn finish_planes_avx2<const DTYPE: u8>(src: &[u8], table: &Table, dst: &mut [u8]) {
     let pixels = src.len() / 3;
     let whole = pixels / 16 * 16;
     let bytes = table.dtype.bytes();
@@ -476,11 +479,11 @@ unsafe fn finish_planes_avx2(src: &[u8], table: &Table, dst: &mut [u8]) {
             // SAFETY: sixteen elements of plane `c` are inside `dst` (checked by the caller).
             unsafe {
                 let out = dst.as_mut_ptr().add((c * pixels + pixel) * bytes);
-                if table.dtype == Dtype::Uint8 {
+                if DTYPE == U8 {
                     _mm_storeu_si128(out.cast(), plane);
                 } else {
-                    put(out, table.dtype, lanes[c].apply(plane));
-                    put(out.add(8 * bytes), table.dtype, lanes[c].apply(_mm_srli_si128::<8>(plane)));
+                    put::<DTYPE>(out, lanes[c].apply(plane));
+                    put::<DTYPE>(out.add(8 * bytes), lanes[c].apply(_mm_srli_si128::<8>(plane)));
                 }
             }
         }
@@ -491,7 +494,7 @@ unsafe fn finish_planes_avx2(src: &[u8], table: &Table, dst: &mut [u8]) {
 /// Interleaved pixels stay interleaved, eight pixels at a time: the channel pattern repeats every three vectors.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn finish_pixels_avx2(src: &[u8], table: &Table, dst: &mut [u8]) {
+unsafe fn finish_pixels_avx2<const DTYPE: u8>(src: &[u8], table: &Table, dst: &mut [u8]) {
     let whole = src.len() / 24 * 24;
     let bytes = table.dtype.bytes();
     let lanes = [0, 1, 2].map(|part| Lanes::new(table, |i| (part * 8 + i) % 3));
@@ -501,7 +504,7 @@ unsafe fn finish_pixels_avx2(src: &[u8], table: &Table, dst: &mut [u8]) {
             // SAFETY: eight source bytes and eight elements of room exist at `at`.
             unsafe {
                 let eight = _mm_loadl_epi64(src.as_ptr().add(at).cast());
-                put(dst.as_mut_ptr().add(at * bytes), table.dtype, lanes.apply(eight));
+                put::<DTYPE>(dst.as_mut_ptr().add(at * bytes), lanes.apply(eight));
             }
         }
     }

@@ -13,8 +13,9 @@ from __future__ import annotations
 import atexit as _atexit
 
 from . import errors
-from ._native import __version__, config, shutdown as _shutdown
+from ._native import __version__, config
 from ._native import configure as _configure
+from ._native import shutdown as _shutdown
 from .dataset import ImageFolder
 from .loader import DataLoader
 

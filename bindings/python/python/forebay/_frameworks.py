@@ -15,7 +15,7 @@ class Torch:
     def __init__(self, pin_memory: bool) -> None:
         import torch
 
-        self._torch = torch
+        self._torch: Any = torch
         self._pin = pin_memory and torch.cuda.is_available()
         if pin_memory and not self._pin:
             warnings.warn(

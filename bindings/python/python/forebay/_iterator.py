@@ -59,7 +59,9 @@ class LoaderIterator:
         if self._over:
             raise StopIteration
         if loader._iterator is not self:
-            raise ClosedError("a newer iter(loader) has taken over; use a second loader to iterate twice at a time")
+            raise ClosedError(
+                "a newer iter(loader) has taken over; use a second loader to iterate twice at a time"
+            )
         try:
             if self._feeder is not None:
                 self._feeder.feed(loader._job)

@@ -25,6 +25,8 @@ def main() -> None:
     """Run the program in place of this process."""
     program = find()
     if program is None:
-        sys.exit("error: the forebay program was not found\nhint: set FOREBAY_BIN, or build it with `make build`")
+        sys.exit(
+            "error: the forebay program was not found\nhint: set FOREBAY_BIN, or build it with `make build`"
+        )
     os.environ.setdefault("FOREBAY_PYTHON", sys.executable)
     os.execv(program, [program, *sys.argv[1:]])

@@ -55,7 +55,9 @@ class SampleError(ForebayError, RuntimeError):
     Attributes: ``sample`` (its index), ``path``, ``stage`` (``read``, ``decode`` or ``augment``), ``cause``.
     """
 
-    def __init__(self, message: str, sample: int = -1, path: str = "", stage: str = "", cause: str = "") -> None:
+    def __init__(
+        self, message: str, sample: int = -1, path: str = "", stage: str = "", cause: str = ""
+    ) -> None:
         super().__init__(message, sample, path, stage, cause)
         self.sample, self.path, self.stage, self.cause = sample, path, stage, cause
 

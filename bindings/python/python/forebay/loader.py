@@ -70,7 +70,8 @@ class DataLoader:
         if batch_sampler is not None:
             if batch_size != 1 or shuffle or sampler is not None or drop_last:
                 raise ValueError(
-                    "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
+                    "batch_sampler option is mutually exclusive with batch_size, shuffle, "
+                    "sampler, and drop_last"
                 )
             batch_size, drop_last = None, False
         elif batch_size is None:
@@ -79,7 +80,9 @@ class DataLoader:
                     "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
                 )
         elif not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
-            raise ValueError(f"batch_size should be a positive integer value, but got batch_size={batch_size}")
+            raise ValueError(
+                f"batch_size should be a positive integer value, but got batch_size={batch_size}"
+            )
         _choice("on_error", on_error, ("raise", "skip", "substitute"))
         _choice("decode", decode, ("exact", "scaled"))
 
@@ -117,7 +120,9 @@ class DataLoader:
             return "strict"
         if isinstance(order, str):
             if order == "ready":
-                raise ValueError("order='ready' belongs to shared streams, which this version does not have yet")
+                raise ValueError(
+                    "order='ready' belongs to shared streams, which this version does not have yet"
+                )
             raise ValueError(f"order should be None, 'strict' or an integer, but got {order!r}")
         if isinstance(order, bool) or order < 0 or order > 1 << 20:
             raise ValueError(f"order should be between 0 and {1 << 20} positions, but got {order}")
@@ -166,13 +171,13 @@ class DataLoader:
             f"dataset   {self.dataset!r}\n"
             f"batches   {len(self)} of {self.batch_size or 1}, order {order}, shuffle {self.shuffle}, "
             f"seed {self.seed}, on_error {self.on_error}\n"
-            f"engine    embedded, {threads} native threads, {memory / 1e9:.2f} GB budget, one for all loaders\n"
+            f"engine    embedded, {threads} native threads, {memory / 1e9:.2f} GB budget for all loaders\n"
             "recipe\n"
         )
         return head + _native.recipe_explain(self._recipe, self.output)
 
     def metrics(self) -> dict[str, Any]:
-        """Counters since the loader was first iterated: reads, decodes, deliveries, seconds per stage, bytes."""
+        """Counters since the loader was first iterated: reads, deliveries, seconds per stage, bytes."""
         return {} if self._job is None else dict(self._job.metrics())
 
     def __repr__(self) -> str:
@@ -202,11 +207,7 @@ class DataLoader:
             given = self.batch_sampler is not None
             base = json.loads(self._received.json())["base"]
             indices = iter(source)
-            if given:
-                # Whole batches that were received are passed over, but count as seen.
-                feeder = Feeder(indices, None)
-            else:
-                feeder = Feeder(indices, self.batch_size or 1)
+            feeder = Feeder(indices, None if given else self.batch_size or 1)
             self._job.start_fed(self._epoch, base, given)
         self._resuming = False
         self._iterator = LoaderIterator(self, feeder)
@@ -220,7 +221,7 @@ class DataLoader:
             output=self.output,
             batch=self.batch_size or 1,
             drop_last=self.drop_last,
-            late=0 if self.order == "strict" else self.order,
+            late=self.order if isinstance(self.order, int) else 0,
             seed=self.seed,
             shuffle=self.shuffle,
             on_error=self.on_error,
@@ -272,7 +273,9 @@ class DataLoader:
         if not isinstance(version, int):
             raise InvalidError("this is not a state of a forebay loader")
         if version > _STATE:
-            raise VersionError(f"state version {version} is newer than this Forebay understands; upgrade Forebay")
+            raise VersionError(
+                f"state version {version} is newer than this Forebay understands; upgrade Forebay"
+            )
         if (state["samples"], state["dataset"]) != (len(self.dataset), self.dataset.fingerprint):
             raise InvalidError(
                 f"the state belongs to another dataset ({state['samples']} samples, {state['dataset']}); "
@@ -350,7 +353,9 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} should be one of {', '.join(map(repr, choices))}, but got {value!r}")
 
 
-def _check_torch_rules(num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool) -> None:
+def _check_torch_rules(
+    num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool
+) -> None:
     if num_workers < 0:
         raise ValueError(
             "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
@@ -394,6 +399,6 @@ def _native_dataset(dataset: Any, transform: Any) -> tuple[ImageFolder, Any]:
                 raise ValueError("transform is given both to the dataset and to the loader")
             return ImageFolder(dataset.root), transform if transform is not None else dataset.transform
     raise TypeError(
-        f"dataset should be the path of an image folder, a forebay.ImageFolder or a torchvision ImageFolder with "
-        f"its default loader, but got {kind.__module__}.{kind.__name__}"
+        f"dataset should be the path of an image folder, a forebay.ImageFolder or a torchvision ImageFolder "
+        f"with its default loader, but got {kind.__module__}.{kind.__name__}"
     )

@@ -31,7 +31,9 @@ def lower(transform: Any) -> list[Step]:
         if name not in _LOWER:
             raise RecipeError(f"torchvision's {name}: {_NATIVE_HINT}")
         if tensor and getattr(part, "antialias", True) is False:
-            raise RecipeError(f"{name}(antialias=False) on tensors: images are resized with antialiasing; drop it")
+            raise RecipeError(
+                f"{name}(antialias=False) on tensors: images are resized with antialiasing; drop it"
+            )
         tensor = tensor or name in _TO_TENSOR
         steps.extend(_LOWER[name](part))
     return steps
@@ -116,6 +118,9 @@ def _random_crop(t: Any) -> list[Step]:
         padding = padding * 4
     elif len(padding) == 2:
         padding = [padding[0], padding[1], padding[0], padding[1]]
+    elif ".v2" in type(t).__module__:
+        # v2 keeps left, right, top, bottom.
+        padding = [padding[0], padding[2], padding[1], padding[3]]
     if any(p < 0 for p in padding):
         raise RecipeError(f"RandomCrop(padding={t.padding!r}): negative padding is not supported")
     return [

@@ -19,6 +19,14 @@ pub(crate) struct Series {
     pub(crate) rates: Vec<Option<f64>>,
 }
 
+/// A ratio to report: two sides with their cases, and the case that names it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pair {
+    pub(crate) of: (&'static str, &'static str),
+    pub(crate) over: (&'static str, &'static str),
+    pub(crate) case: &'static str,
+}
+
 /// The printed result.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Report {
@@ -52,22 +60,30 @@ struct Ratio {
 }
 
 impl Report {
-    /// `pairs` names the ratios: two sides with their cases, and the case under which to report them.
+    /// Statistics of `series`, and of those `pairs` that have both sides.
     pub(crate) fn new(
         bench: &'static str,
         machine: Machine,
         series: &[Series],
-        pairs: &[((&str, &str), (&str, &str), &str)],
+        pairs: &[Pair],
         seed: u64,
     ) -> Self {
         let find =
             |(side, case): (&str, &str)| series.iter().find(|one| one.side == side && one.case == case);
-        let ratios = pairs.iter().filter_map(|&(of, over, case)| {
-            let (of, over) = (find(of)?, find(over)?);
+        let ratios = pairs.iter().filter_map(|pair| {
+            let (of, over) = (find(pair.of)?, find(pair.over)?);
             let Interval { value, low, high } =
                 stat::bootstrap_median(&stat::paired(&of.rates, &over.rates), seed)?;
             let [value, low, high] = [value, low, high].map(|number| round(number, 4));
-            Some(Ratio { of: of.side, over: over.side, case: case.into(), metric: METRIC, value, low, high })
+            Some(Ratio {
+                of: of.side,
+                over: over.side,
+                case: pair.case.into(),
+                metric: METRIC,
+                value,
+                low,
+                high,
+            })
         });
         let ratios = ratios.collect();
         Self { bench, machine, results: series.iter().filter_map(measured).collect(), ratios }
@@ -166,9 +182,9 @@ pub(crate) mod tests {
                 series("dali", "later", &[None, None, None]),
             ],
             &[
-                (("forebay", "exact"), ("torch", "later"), "exact"),
-                (("forebay", "exact"), ("dali", "later"), "exact"),
-                (("forebay", "exact"), ("ffcv", "later"), "exact"),
+                Pair { of: ("forebay", "exact"), over: ("torch", "later"), case: "exact" },
+                Pair { of: ("forebay", "exact"), over: ("dali", "later"), case: "exact" },
+                Pair { of: ("forebay", "exact"), over: ("ffcv", "later"), case: "exact" },
             ],
             0,
         )

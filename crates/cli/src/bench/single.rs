@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::data::Data;
 use super::machine::{self, Machine};
 use super::plot;
-use super::report::{Report, Series};
+use super::report::{Pair, Report, Series};
 use super::side::{BATCH, Bare, Config, Python, Side, Started};
 use crate::generate::Parameters;
 use crate::hint::Hinted;
@@ -32,15 +32,15 @@ pub(crate) struct Single {
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
-    /// Rounds that every side takes part in; default: 24, or 4 with --quick.
+    /// Rounds that every side takes part in; default: 24, or 4 with --quick, or fewer when time runs out.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
     /// An image folder with JPEGs; generated if it does not exist. Default: a generated one in the cache.
     #[arg(long)]
     data: Option<PathBuf>,
-    /// How many JPEGs to generate.
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(64..))]
-    images: u64,
+    /// How many JPEGs to generate; default: 2000, or 1000 with --quick.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(64..))]
+    images: Option<u64>,
     /// Threads or worker processes of each side, and the cores they share.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: u64,
@@ -112,16 +112,21 @@ struct Plan {
     skip: usize,
     batches: usize,
     firsts: usize,
+    /// No round starts that would probably end after this.
+    limit: Duration,
 }
 
 impl Plan {
     fn new(quick: bool, rounds: Option<u64>) -> Self {
         let plan = if quick {
-            Self { rounds: 4, skip: 6, batches: 8, firsts: 1 }
+            Self { rounds: 4, skip: 6, batches: 8, firsts: 1, limit: Duration::from_secs(170) }
         } else {
-            Self { rounds: 24, skip: 8, batches: 16, firsts: 3 }
+            Self { rounds: 24, skip: 8, batches: 16, firsts: 3, limit: Duration::from_secs(1740) }
         };
-        Self { rounds: rounds.map_or(plan.rounds, |rounds| rounds as usize), ..plan }
+        match rounds {
+            Some(rounds) => Self { rounds: rounds as usize, limit: Duration::MAX, ..plan },
+            None => plan,
+        }
     }
 }
 
@@ -137,6 +142,7 @@ struct Running {
 impl Single {
     /// Data, sides, rounds, report.
     pub(crate) fn run(self) -> Result<Answer> {
+        let begun = Instant::now();
         let threads = self.threads as usize;
         let plan = Plan::new(self.quick, self.rounds);
         let data = self.data()?;
@@ -154,7 +160,7 @@ impl Single {
             eprintln!("error: the torch side cannot run, so there is nothing to compare with\nhint: {CURE}");
             return Ok(Answer::No);
         }
-        take_turns(&mut sides, plan)?;
+        take_turns(&mut sides, plan, begun)?;
         let report = report(machine, &sides);
         if let Some(file) = &self.svg {
             fs::write(file, plot::svg(&report))
@@ -171,7 +177,8 @@ impl Single {
     }
 
     fn data(&self) -> Result<Data> {
-        let parameters = Parameters { images: self.images, classes: CLASSES.min(self.images), seed: SEED };
+        let images = self.images.unwrap_or(if self.quick { 1000 } else { 2000 });
+        let parameters = Parameters { images, classes: CLASSES.min(images), seed: SEED };
         let root = match &self.data {
             Some(root) => root.clone(),
             None => cache::folder("generated")?.join(parameters.folder()),
@@ -220,8 +227,9 @@ impl Single {
                     }
                     Ok(Started::Missing(why)) => {
                         let said = format!("{} is missing in {}: {why}", entry.side, python.display());
-                        bar.suspend(|| warn(&Hinted::new(said, CURE).into()));
-                        absent.insert(entry.name);
+                        if absent.insert(entry.name) {
+                            bar.suspend(|| warn(&Hinted::new(said, CURE).into()));
+                        }
                         continue;
                     }
                     Err(error) => {
@@ -245,16 +253,23 @@ fn warn(error: &anyhow::Error) {
 }
 
 /// First epochs, then rounds; a new random order each time.
-fn take_turns(sides: &mut [Running], plan: Plan) -> Result<()> {
+fn take_turns(sides: &mut [Running], plan: Plan, begun: Instant) -> Result<()> {
     let turns = (plan.firsts + plan.rounds) * sides.len();
     let bar = ProgressBar::new(turns as u64).with_style(ProgressStyle::with_template(
         "{wide_bar} {pos}/{len} turns, {elapsed} (about {eta} left) {msg}",
     )?);
     let mut rng = Rng::new(SEED, 1);
+    let mut longest = Duration::ZERO;
     for turn in 0..plan.firsts + plan.rounds {
         let mut order: Vec<usize> = (0..sides.len()).collect();
         rng.shuffle(&mut order);
         let is_first = turn < plan.firsts;
+        if begun.elapsed().saturating_add(longest) > plan.limit {
+            let (done, limit) = (turn.saturating_sub(plan.firsts), plan.limit.as_secs());
+            bar.suspend(|| eprintln!("warning: stopped after {done} rounds to stay within {limit} s"));
+            break;
+        }
+        let start = Instant::now();
         for index in order {
             let one = &mut sides[index];
             bar.set_message(format!("{} {}", one.entry.side, one.entry.case));
@@ -276,6 +291,9 @@ fn take_turns(sides: &mut [Running], plan: Plan) -> Result<()> {
                 one.side.settle();
             }
             bar.inc(1);
+        }
+        if !is_first {
+            longest = longest.max(start.elapsed());
         }
     }
     bar.finish_and_clear();
@@ -300,11 +318,17 @@ fn report(machine: Machine, sides: &[Running]) -> Report {
     });
     let series: Vec<Series> = later.chain(firsts).collect();
     let others = || ENTRIES.iter().filter(|entry| entry.name != Name::Forebay);
-    let mut pairs: Vec<_> =
-        others().map(|entry| (("forebay", "exact"), (entry.side, entry.case), "exact")).collect();
-    pairs.push((("forebay", "scaled"), ("torch", "later"), "scaled"));
-    pairs.push((("native", "later"), ("decode", "later"), "later"));
-    pairs.extend(others().map(|entry| (("forebay", "exact-first"), (entry.side, "first"), "exact-first")));
+    let exact =
+        |entry: &Entry| Pair { of: ("forebay", "exact"), over: (entry.side, entry.case), case: "exact" };
+    let first = |entry: &Entry| Pair {
+        of: ("forebay", "exact-first"),
+        over: (entry.side, "first"),
+        case: "exact-first",
+    };
+    let mut pairs: Vec<Pair> = others().map(exact).collect();
+    pairs.push(Pair { of: ("forebay", "scaled"), over: ("torch", "later"), case: "scaled" });
+    pairs.push(Pair { of: ("native", "later"), over: ("decode", "later"), case: "later" });
+    pairs.extend(others().map(first));
     Report::new("single", machine, &series, &pairs, SEED)
 }
 

@@ -133,3 +133,93 @@ impl Augmenter {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_recipe::Filter;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn noise(rect: Rect, seed: u64) -> Pixels {
+        let mut pixels = Pixels::default();
+        pixels.reset(rect, 3, 1 << 30).expect("room");
+        let mut state = seed | 1;
+        for byte in pixels.bytes_mut() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            *byte = (state >> 56) as u8;
+        }
+        pixels
+    }
+
+    fn filter() -> impl Strategy<Value = Filter> {
+        use Filter::*;
+        prop::sample::select(vec![Nearest, Box, Bilinear, Hamming, Bicubic, Lanczos])
+    }
+
+    proptest! {
+        #[test]
+        fn vector_and_plain_kernels_give_the_same_pixels(
+            width in 1u32..150, height in 1u32..150, to in (1u32..150, 1u32..150), filter in filter(),
+            mirror in prop::array::uniform2(any::<bool>()), seed: u64,
+        ) {
+            let src = noise(Rect::whole(width, height), seed);
+            let mut ops = vec![
+                Op::Crop(Rect { x: width / 3, y: height / 4, width: width - width / 3, height: height - height / 4 }),
+                Op::Resize { width: to.0, height: to.1, filter },
+            ];
+            ops.extend(mirror[0].then_some(Op::FlipHorizontal));
+            ops.extend(mirror[1].then_some(Op::FlipVertical));
+            let (head, rest) = Head::fold(width, height, &ops);
+            prop_assert!(rest.is_empty());
+            let mut results = [Simd::Plain, Simd::detect()].map(|simd| {
+                let mut out = Pixels::default();
+                Augmenter::new(simd).run(&src, 1, &head, rest, 1 << 30, 1 << 30, &mut out).expect("pixels");
+                out
+            });
+            let [plain, fast] = &mut results;
+            prop_assert_eq!(plain.rgb(), fast.rgb());
+        }
+
+        #[test]
+        fn folding_changes_no_pixel_and_reads_only_what_it_says(
+            width in 8u32..90, height in 8u32..90, to in (8u32..90, 8u32..90), filter in filter(),
+            flips in prop::array::uniform4(any::<bool>()), resize: bool, seed: u64,
+        ) {
+            let mut ops = vec![Op::Crop(Rect { x: width / 4, y: height / 4, width: width / 2, height: height / 2 })];
+            let flip = |ops: &mut Vec<Op>, flips: &[bool]| {
+                ops.extend(flips[0].then_some(Op::FlipHorizontal));
+                ops.extend(flips[1].then_some(Op::FlipVertical));
+            };
+            let size = if resize { to } else { (width / 2, height / 2) };
+            if resize {
+                ops.push(Op::Resize { width: to.0, height: to.1, filter });
+            }
+            flip(&mut ops, &flips[..2]);
+            ops.push(Op::Crop(Rect { x: size.0 / 3, y: size.1 / 5, width: size.0 - size.0 / 3, height: size.1 - size.1 / 5 }));
+            flip(&mut ops, &flips[2..]);
+
+            // One operation at a time.
+            let mut slow = noise(Rect::whole(width, height), seed);
+            let mut augmenter = Augmenter::default();
+            for op in &ops {
+                augmenter.op(op, 1 << 30, &mut slow).expect("pixels");
+            }
+            // Folded, from a source that holds only the wanted pixels.
+            let whole = noise(Rect::whole(width, height), seed);
+            let (head, rest) = Head::fold(width, height, &ops);
+            prop_assert!(rest.is_empty());
+            let wanted = augmenter.wanted(&head);
+            let mut part = Pixels::default();
+            part.reset(wanted, 3, 1 << 30).expect("room");
+            for y in 0..wanted.height {
+                let from = ((wanted.y + y) * width + wanted.x) as usize * 3;
+                let row = wanted.width as usize * 3;
+                part.bytes_mut()[y as usize * row..][..row].copy_from_slice(&whole.rgb()[from..][..row]);
+            }
+            let mut fast = Pixels::default();
+            augmenter.run(&part, 1, &head, rest, 1 << 30, 1 << 30, &mut fast).expect("pixels");
+            prop_assert_eq!(slow.rgb(), fast.rgb());
+        }
+    }
+}

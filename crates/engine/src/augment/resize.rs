@@ -32,12 +32,25 @@ impl Axis {
 
     /// Fills `taps` with Pillow's coefficients for the wanted outputs.
     pub(super) fn taps(&self, filter: Filter, taps: &mut Taps) {
-        let (kernel, reach) = kernel(filter);
+        // Each filter gets a loop of its own: a call per weight would cost as much as the weight.
+        match filter {
+            // Nearest has no weights and is handled apart.
+            Filter::Nearest | Filter::Box => {
+                self.fill(0.5, taps, |x| f64::from(u8::from(x > -0.5 && x <= 0.5)))
+            }
+            Filter::Bilinear => self.fill(1.0, taps, |x| (1.0 - x.abs()).max(0.0)),
+            Filter::Hamming => self.fill(1.0, taps, hamming),
+            Filter::Bicubic => self.fill(2.0, taps, bicubic),
+            Filter::Lanczos => self.fill(3.0, taps, lanczos),
+        }
+    }
+
+    fn fill(&self, reach: f64, taps: &mut Taps, kernel: impl Fn(f64) -> f64) {
         let scale = (self.span.1 - self.span.0) / f64::from(self.output);
         let filter_scale = scale.max(1.0);
         let support = reach * filter_scale;
         let inverse = 1.0 / filter_scale;
-        taps.stride = (support.ceil() as usize * 2 + 1).next_multiple_of(4);
+        taps.stride = (support.ceil() as usize * 2 + 1).next_multiple_of(2);
         taps.bounds.clear();
         taps.weights.clear();
         let mut line = vec![0.0; taps.stride];
@@ -157,40 +170,28 @@ fn grow(temp: &mut Vec<u8>, len: usize) {
     }
 }
 
-/// The filter's function and how far it reaches.
-fn kernel(filter: Filter) -> (fn(f64) -> f64, f64) {
-    match filter {
-        // Nearest has no weights; it is handled apart.
-        Filter::Nearest | Filter::Box => (|x| if x > -0.5 && x <= 0.5 { 1.0 } else { 0.0 }, 0.5),
-        Filter::Bilinear => (|x: f64| (1.0 - x.abs()).max(0.0), 1.0),
-        Filter::Hamming => (
-            |x: f64| match x.abs() {
-                0.0 => 1.0,
-                x if x >= 1.0 => 0.0,
-                x => {
-                    let x = x * PI;
-                    // Pillow writes these two constants as single precision.
-                    x.sin() / x * (f64::from(0.54f32) + f64::from(0.46f32) * x.cos())
-                }
-            },
-            1.0,
-        ),
-        Filter::Bicubic => (
-            |x: f64| {
-                const A: f64 = -0.5;
-                match x.abs() {
-                    x if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
-                    x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
-                    _ => 0.0,
-                }
-            },
-            2.0,
-        ),
-        Filter::Lanczos => {
-            fn sinc(x: f64) -> f64 {
-                if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) }
-            }
-            (|x| if (-3.0..3.0).contains(&x) { sinc(x) * sinc(x / 3.0) } else { 0.0 }, 3.0)
+fn hamming(x: f64) -> f64 {
+    match x.abs() {
+        0.0 => 1.0,
+        x if x >= 1.0 => 0.0,
+        x => {
+            let x = x * PI;
+            // Pillow writes these two constants in single precision.
+            x.sin() / x * (f64::from(0.54f32) + f64::from(0.46f32) * x.cos())
         }
     }
+}
+
+fn bicubic(x: f64) -> f64 {
+    const A: f64 = -0.5;
+    match x.abs() {
+        x if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+        x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
+        _ => 0.0,
+    }
+}
+
+fn lanczos(x: f64) -> f64 {
+    let sinc = |x: f64| if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) };
+    if (-3.0..3.0).contains(&x) { sinc(x) * sinc(x / 3.0) } else { 0.0 }
 }

@@ -3,6 +3,7 @@
 
 def prepare():
     import nvidia.dali
+    import nvidia.dali.fn  # noqa: F401
     import torch
 
     torch.set_num_threads(1)

@@ -4,6 +4,7 @@
 def prepare():
     import forebay
     import torch
+    from torchvision import transforms  # noqa: F401
 
     torch.set_num_threads(1)
     forebay.configure(threads=THREADS)

@@ -4,6 +4,7 @@
 def prepare():
     import torch
     import torchvision
+    from torchvision import datasets, transforms  # noqa: F401
 
     torch.set_num_threads(1)
     torch.manual_seed(SEED)

@@ -4,6 +4,8 @@
 def prepare():
     import torch
     import torchvision
+    from torchvision import datasets, io  # noqa: F401
+    from torchvision.transforms import v2  # noqa: F401
 
     torch.set_num_threads(1)
     torch.manual_seed(SEED)

@@ -10,7 +10,8 @@ def shards():
 def prepare():
     import torch
     import webdataset
-    from torchvision import datasets
+    from torchvision import datasets, io  # noqa: F401
+    from torchvision.transforms import v2  # noqa: F401
 
     torch.set_num_threads(1)
     torch.manual_seed(SEED)

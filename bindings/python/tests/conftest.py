@@ -1,0 +1,66 @@
+"""Data that is made once per session; no test writes outside pytest's temporary folders."""
+
+import os
+import signal
+
+import forebay
+import pictures
+import pytest
+from amounts import amount
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_dir(tmp_path_factory):
+    """Indexes go to a folder of this session, also those of child processes."""
+    path = tmp_path_factory.mktemp("cache")
+    before = os.environ.get("FOREBAY_CACHE_DIR")
+    os.environ["FOREBAY_CACHE_DIR"] = str(path)
+    yield path
+    if before is None:
+        del os.environ["FOREBAY_CACHE_DIR"]
+    else:
+        os.environ["FOREBAY_CACHE_DIR"] = before
+
+
+@pytest.fixture(autouse=True)
+def patience():
+    """A test that hangs fails; native waits look for signals."""
+
+    def give_up(*_):
+        raise TimeoutError("the test took too long")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(amount(45, 900))
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def threads():
+    """Sets the number of native threads for one test; every loader before it must be closed."""
+    before = forebay.config()[1]
+    yield lambda number: forebay.configure(threads=number)
+    forebay.configure(threads=before)
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """97 little JPEGs in 5 classes, each different."""
+    return pictures.folder(tmp_path_factory.mktemp("small"), 97, classes=5, size=(48, 36))
+
+
+@pytest.fixture(scope="session")
+def jpegs(tmp_path_factory):
+    """JPEGs of all kinds: sizes, shapes, subsamplings, qualities, colour spaces."""
+    root = tmp_path_factory.mktemp("jpegs") / "all"
+    pictures.write_all(root, pictures.jpegs(amount(2, 12)))
+    return root.parent
+
+
+@pytest.fixture(scope="session")
+def stills(tmp_path_factory):
+    """PNG and WebP of all kinds."""
+    root = tmp_path_factory.mktemp("stills") / "all"
+    pictures.write_all(root, pictures.pngs() | pictures.webps())
+    return root.parent
