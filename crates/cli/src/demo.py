@@ -21,6 +21,7 @@ def load(side, make):
     loader = make()
     for epoch in range(CONFIG["epochs"]):
         images, told = 0, start
+        reply(side=side, epoch=epoch + 1, done=0)
         for batch, _ in loader:
             images += len(batch)
             now = time.perf_counter()

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::generate::{self, Outcome, Parameters};
@@ -111,7 +111,13 @@ pub(crate) fn prepare(dir: &Path, parameters: Parameters) -> Result<()> {
 
 /// A bar on stderr that counts images.
 pub(crate) fn bar(what: &str, images: u64) -> Result<ProgressBar> {
-    let style = ProgressStyle::with_template("{prefix:>18} {wide_bar} {pos}/{len} images, {per_sec}")?;
+    let style = ProgressStyle::with_template("{prefix:>18} {wide_bar} {pos}/{len} images, {rate}")?.with_key(
+        "rate",
+        |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            // A bar has nowhere to report that it could not be drawn.
+            let _ = write!(text, "{:.0}/s", state.per_sec());
+        },
+    );
     Ok(ProgressBar::new(images).with_style(style).with_prefix(what.to_owned()))
 }
 

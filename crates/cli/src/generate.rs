@@ -285,9 +285,8 @@ impl Canvas {
                     let striped = kind == 2 && (along / stripe).floor() as i32 % 2 == 0;
                     let tone = shade * ny + if striped { 35.0 } else { 0.0 };
                     let at = y * self.width + x;
-                    for channel in 0..3 {
-                        let pixel = &mut self.base[at * 3 + channel];
-                        *pixel += (fill[channel] + tone - *pixel) * cover;
+                    for (pixel, fill) in self.base[at * 3..][..3].iter_mut().zip(fill) {
+                        *pixel += (fill + tone - *pixel) * cover;
                     }
                     self.texture[at] += (texture - self.texture[at]) * cover;
                 }

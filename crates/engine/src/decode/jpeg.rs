@@ -64,15 +64,28 @@ impl Decoder {
         // SAFETY: plain constructor; null is checked below.
         let handle = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as i32) };
         if handle.is_null() {
-            return Err(Fault::Corrupt("libjpeg-turbo could not start".into()));
+            return Err(Fault::Unsupported("libjpeg-turbo could not start: is there memory left?".into()));
         }
-        let decoder = Decoder { handle };
-        decoder.set(tj::TJPARAM_TJPARAM_SCANLIMIT as i32, MAX_SCANS);
-        Ok(decoder)
+        // SAFETY: the handle is ours.
+        unsafe { tj::tj3Set(handle, tj::TJPARAM_TJPARAM_SCANLIMIT as i32, MAX_SCANS) };
+        Ok(Decoder { handle })
     }
 
     /// Reads the header.
     pub fn header(&mut self, bytes: &[u8]) -> Result<Header, Fault> {
+        let result = self.read_header(bytes);
+        self.renew_after(result)
+    }
+
+    /// A file that breaks off may leave a handle in a state that spoils the next image: take a new one.
+    fn renew_after<T>(&mut self, result: Result<T, Fault>) -> Result<T, Fault> {
+        if result.is_err() {
+            *self = Decoder::open()?;
+        }
+        result
+    }
+
+    fn read_header(&mut self, bytes: &[u8]) -> Result<Header, Fault> {
         // SAFETY: pointer and length describe one live slice; the handle is ours.
         let code = unsafe { tj::tj3DecompressHeader(self.handle, bytes.as_ptr(), bytes.len() as _) };
         if code != 0 {
@@ -98,6 +111,19 @@ impl Decoder {
     ///
     /// `wanted` is in full-size pixels. The result says which rectangle of the (scaled) image it holds.
     pub fn decode(
+        &mut self,
+        bytes: &[u8],
+        header: &Header,
+        wanted: Rect,
+        denominator: u32,
+        limit: u64,
+        out: &mut Pixels,
+    ) -> Result<(), Fault> {
+        let result = self.read_pixels(bytes, header, wanted, denominator, limit, out);
+        self.renew_after(result)
+    }
+
+    fn read_pixels(
         &mut self,
         bytes: &[u8],
         header: &Header,
@@ -200,11 +226,6 @@ impl Decoder {
         // SAFETY: the handle is ours.
         unsafe { tj::tj3Get(self.handle, parameter) }
     }
-
-    fn set(&self, parameter: i32, value: i32) {
-        // SAFETY: the handle is ours.
-        unsafe { tj::tj3Set(self.handle, parameter, value) };
-    }
 }
 
 impl Drop for Decoder {
@@ -282,5 +303,69 @@ pub fn encode(
         tj::tj3Free(data.cast());
         tj::tj3Destroy(handle);
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn image(width: usize, height: usize, seed: u64) -> Vec<u8> {
+        let mut state = seed | 1;
+        (0..width * height * 3)
+            .map(|i| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                ((i / 5) as u8).wrapping_add((state >> 59) as u8)
+            })
+            .collect()
+    }
+
+    fn subsampling() -> impl Strategy<Value = Subsampling> {
+        use Subsampling::*;
+        prop::sample::select(vec![S444, S422, S420, S440, S411, Gray])
+    }
+
+    proptest! {
+        #[test]
+        fn a_cropped_decode_equals_a_full_one_and_old_state_does_no_harm(
+            images in prop::collection::vec((1usize..80, 1usize..80, 40u8..98, subsampling(), any::<u64>(),
+                prop::array::uniform4(0.0f64..1.0), any::<bool>()), 1..6),
+        ) {
+            let mut decoder = Decoder::open().expect("libjpeg-turbo");
+            for (width, height, quality, subsampling, seed, [a, b, c, d], cut) in images {
+                let bytes = encode(&image(width, height, seed), width, height, quality, subsampling).expect("a JPEG");
+                if cut {
+                    // A broken file in between must leave no trace.
+                    let _ = decoder.header(&bytes[..bytes.len() / 2]).map(|header| {
+                        let all = Rect::whole(header.width, header.height);
+                        let _ = decoder.decode(&bytes[..bytes.len() / 2], &header, all, 1, 1 << 20, &mut Pixels::default());
+                    });
+                }
+                let header = decoder.header(&bytes).expect("a header");
+                let (mut full, mut part) = (Pixels::default(), Pixels::default());
+                decoder.decode(&bytes, &header, Rect::whole(width as u32, height as u32), 1, 1 << 20, &mut full).expect("full");
+                let x = (a * width as f64) as u32;
+                let y = (b * height as f64) as u32;
+                let wanted = Rect {
+                    x,
+                    y,
+                    width: 1 + (c * f64::from(width as u32 - x - 1)) as u32,
+                    height: 1 + (d * f64::from(height as u32 - y - 1)) as u32,
+                };
+                let header = decoder.header(&bytes).expect("a header");
+                decoder.decode(&bytes, &header, wanted, 1, 1 << 20, &mut part)
+                    .map_err(|fault| TestCaseError::fail(format!("{fault} for {wanted:?} of {width}x{height}")))?;
+                let held = part.rect();
+                for y in wanted.y..wanted.y + wanted.height {
+                    for x in wanted.x..wanted.x + wanted.width {
+                        let from = (y as usize * width + x as usize) * 3;
+                        let at = ((y - held.y) as usize * held.width as usize + (x - held.x) as usize) * 3;
+                        prop_assert_eq!(&full.rgb()[from..from + 3], &part.rgb()[at..at + 3], "pixel {}, {}", x, y);
+                    }
+                }
+            }
+        }
     }
 }
