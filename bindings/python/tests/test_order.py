@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, Wei
 from torchvision import transforms as v1
 
 OWN = settings(
-    max_examples=amount(25, 400),
+    max_examples=amount(150, 3000),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -221,7 +221,7 @@ def test_torchs_samplers_give_torchs_order(small):
 
 def test_a_batch_sampler_says_which_batches_come(small):
     batches = [[1], [2, 3, 4], [5, 5], [96]]
-    with runs.loader(small, batch_sampler=batches) as loader:
+    with runs.loader(small, batch_sampler=batches, timeout=5) as loader:
         assert samples_of(loader) == batches and len(loader) == 4
         assert loader.batch_size is None and loader.drop_last is False
 

@@ -199,7 +199,7 @@ def test_samplers_with_a_generator_resume_bit_equal(root, whole, step):
     def make():
         sampler = RandomSampler(range(97), generator=torch.Generator().manual_seed(1))
         if whole:
-            return dict(batch_sampler=BatchSampler(sampler, 2, drop_last=False))
+            return dict(batch_sampler=BatchSampler(sampler, 2, drop_last=False), timeout=5)
         return dict(sampler=sampler, batch_size=2)
 
     with runs.loader(root, **make()) as loader:

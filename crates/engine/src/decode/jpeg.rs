@@ -86,6 +86,7 @@ impl Decoder {
     }
 
     fn read_header(&mut self, bytes: &[u8]) -> Result<Header, Fault> {
+        check_markers(bytes)?;
         // SAFETY: pointer and length describe one live slice; the handle is ours.
         let code = unsafe { tj::tj3DecompressHeader(self.handle, bytes.as_ptr(), bytes.len() as _) };
         if code != 0 {
@@ -235,24 +236,30 @@ impl Drop for Decoder {
     }
 }
 
-/// Whether the entropy-coded data is closed by an end marker. A crop may stop before a missing end, and
-/// whether a sample fails must not depend on its crop, so this is asked before decoding.
-pub fn is_complete(bytes: &[u8]) -> bool {
+/// Checks that the file has image data and that an end marker closes it, before the codec sees it.
+///
+/// A crop may stop before a missing end, and whether a sample fails must not depend on its crop. And a
+/// header that breaks off is taken by TurboJPEG for a file of tables, with the size of the image before.
+fn check_markers(bytes: &[u8]) -> Result<(), Fault> {
     let mut at = 2;
-    while let Some(&[0xff, marker]) = bytes.get(at..at + 2) {
-        match marker {
+    loop {
+        // Like libjpeg, pass over bytes between markers.
+        while *bytes.get(at).ok_or(Fault::Truncated)? != 0xff {
+            at += 1;
+        }
+        match *bytes.get(at + 1).ok_or(Fault::Truncated)? {
+            // Fill bytes, stuffed zeroes, and markers without a length.
             0xff => at += 1,
-            // Fill bytes and markers without a length.
-            0x01 | 0xd0..=0xd8 => at += 2,
-            0xda => return bytes[at..].windows(2).rev().any(|pair| pair == [0xff, 0xd9]),
+            0x00 | 0x01 | 0xd0..=0xd8 => at += 2,
+            0xd9 => return Err(Fault::Corrupt("the JPEG file has no image data".into())),
+            0xda if bytes[at..].windows(2).rev().any(|pair| pair == [0xff, 0xd9]) => return Ok(()),
+            0xda => return Err(Fault::Truncated),
             _ => match bytes.get(at + 2..at + 4) {
                 Some(&[high, low]) => at += 2 + usize::from(u16::from_be_bytes([high, low])),
-                _ => return false,
+                _ => return Err(Fault::Truncated),
             },
         }
     }
-    // No scan was found: let the codec say what is wrong.
-    at < bytes.len()
 }
 
 /// Encodes 8-bit RGB as a baseline JPEG.

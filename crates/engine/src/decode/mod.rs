@@ -51,13 +51,7 @@ impl Decoder {
     pub fn header(&mut self, bytes: &[u8]) -> Result<Header, Fault> {
         match bytes {
             [] => Err(Fault::NotAnImage(": it is empty".into())),
-            [0xff, 0xd8, ..] => {
-                let header = self.jpeg.header(bytes)?;
-                if !jpeg::is_complete(bytes) {
-                    return Err(Fault::Truncated);
-                }
-                Ok(Header::Jpeg(header))
-            }
+            [0xff, 0xd8, ..] => self.jpeg.header(bytes).map(Header::Jpeg),
             [0x89, b'P', b'N', b'G', ..] => png::size(bytes).map(|(w, h)| Header::Png(w, h)),
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => {
                 webp::size(bytes).map(|(w, h)| Header::Webp(w, h))

@@ -12,6 +12,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_arena::Mapping;
@@ -107,8 +108,11 @@ impl Index {
         }
         header.extend(blake3::hash(&body).as_bytes());
         header.extend(&content(scan).as_bytes()[..16]);
-        // The process id keeps two writers apart; whichever renames last wins, with the same content.
-        let fresh = path.with_extension(format!("{}.new", std::process::id()));
+        // Writers in other processes and threads get other names; whichever renames last wins, with the
+        // same content.
+        static WRITERS: AtomicU64 = AtomicU64::new(0);
+        let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
+        let fresh = path.with_extension(format!("{}-{writer}.new", std::process::id()));
         let write = || {
             if let Some(dir) = path.parent() {
                 fs::create_dir_all(dir)?;
