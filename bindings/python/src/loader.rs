@@ -102,7 +102,7 @@ impl Job {
         let start = Instant::now();
         loop {
             match self.with(py, |job| job.next(PATIENCE))? {
-                Next::Batch(batch) => return Ok(Some(Batch(batch))),
+                Next::Batch(batch) => return Ok(Some(Batch(*batch))),
                 Next::End => return Ok(None),
                 Next::Waiting => py.check_signals()?,
             }

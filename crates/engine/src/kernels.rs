@@ -47,6 +47,17 @@ impl Taps {
     }
 }
 
+/// Source rows: the first byte stands for place `origin` of the resampled axis.
+#[derive(Debug, Clone, Copy)]
+pub struct Rows<'a> {
+    /// All bytes.
+    pub bytes: &'a [u8],
+    /// Distance from one row to the next.
+    pub stride: usize,
+    /// Where taps count from.
+    pub origin: u32,
+}
+
 /// Which kernels this processor runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Simd {
@@ -69,67 +80,54 @@ impl Simd {
         Simd::Plain
     }
 
-    /// Resamples RGB rows along x. `src` holds `rows` rows of `stride` bytes whose taps count from
-    /// `origin`; `dst` gets `rows` rows without gaps; `mirror` writes each row from right to left.
-    pub fn horizontal(
-        self,
-        src: &[u8],
-        stride: usize,
-        rows: usize,
-        taps: &Taps,
-        origin: u32,
-        mirror: bool,
-        dst: &mut [u8],
-    ) {
+    /// Resamples `rows` RGB rows along x into `dst`, without gaps; `mirror` writes them from right to left.
+    ///
+    /// # Panics
+    /// When a tap lies outside the source with its slack, or `dst` is too short.
+    pub fn horizontal(self, src: Rows<'_>, rows: usize, taps: &Taps, mirror: bool, dst: &mut [u8]) {
         let width = taps.bounds.len();
-        let reach =
-            taps.bounds.iter().map(|&(first, len)| (first + len - origin) as usize * 3).max().unwrap_or(0);
-        assert!(rows == 0 || src.len() >= (rows - 1) * stride + reach + SLACK, "source rows with slack");
+        let end = |&(first, len): &(u32, u32)| (first + len - src.origin) as usize * 3;
+        let reach = taps.bounds.iter().map(end).max().unwrap_or(0);
+        assert!(
+            rows == 0 || src.bytes.len() >= (rows - 1) * src.stride + reach + SLACK,
+            "source rows with slack"
+        );
         assert!(dst.len() >= rows * width * 3, "room for the result");
         match self {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the features were detected; source and room were checked above, and a pair of taps
             // reads at most 16 bytes from a tap that exists, which the slack covers.
-            Simd::Avx2 => unsafe { horizontal_avx2(src, stride, rows, taps, origin, mirror, dst) },
-            _ => horizontal_plain(src, stride, rows, taps, origin, mirror, dst),
+            Simd::Avx2 => unsafe { horizontal_avx2(src, rows, taps, mirror, dst) },
+            _ => horizontal_plain(src, rows, taps, mirror, dst),
         }
     }
 
-    /// Resamples rows of `width` bytes along y. `src` holds rows of `stride` bytes, taps count from row
-    /// `origin`; `mirror` writes the rows from bottom to top.
-    pub fn vertical(
-        self,
-        src: &[u8],
-        stride: usize,
-        width: usize,
-        taps: &Taps,
-        origin: u32,
-        mirror: bool,
-        dst: &mut [u8],
-    ) {
+    /// Resamples rows of `width` bytes along y; `mirror` writes the rows from bottom to top.
+    ///
+    /// # Panics
+    /// When a tap lies outside the source, or `dst` is too short.
+    pub fn vertical(self, src: Rows<'_>, width: usize, taps: &Taps, mirror: bool, dst: &mut [u8]) {
         let height = taps.bounds.len();
-        let reach =
-            taps.bounds.iter().map(|&(first, len)| (first + len - origin) as usize).max().unwrap_or(0);
-        assert!(reach == 0 || src.len() >= (reach - 1) * stride + width, "source rows");
+        let end = |&(first, len): &(u32, u32)| (first + len - src.origin) as usize;
+        let reach = taps.bounds.iter().map(end).max().unwrap_or(0);
+        assert!(reach == 0 || src.bytes.len() >= (reach - 1) * src.stride + width, "source rows");
         assert!(dst.len() >= height * width, "room for the result");
         for (y, &(first, len)) in taps.bounds.iter().enumerate() {
             let to = if mirror { height - 1 - y } else { y };
             let out = &mut dst[to * width..][..width];
-            let rows = &src[(first - origin) as usize * stride..];
+            let rows = &src.bytes[(first - src.origin) as usize * src.stride..];
             match self {
                 #[cfg(target_arch = "x86_64")]
                 Simd::Avx2 if width >= 32 => {
                     let split = &taps.split[y * taps.stride / 2..][..taps.stride / 2];
                     // SAFETY: the features were detected; `rows` holds `len` rows (checked above) and `out`
                     // is `width` long, which is at least one vector.
-                    unsafe { vertical_avx2(rows, stride, len as usize, split, out) }
+                    unsafe { vertical_avx2(rows, src.stride, len as usize, split, out) }
                 }
                 _ => {
                     let weights = &taps.weights[y * taps.stride..][..len as usize];
                     for (x, out) in out.iter_mut().enumerate() {
-                        let sum = (weights.iter().enumerate())
-                            .fold(HALF, |sum, (i, w)| sum.wrapping_add(i32::from(rows[i * stride + x]) * w));
-                        *out = (sum >> WEIGHT_BITS).clamp(0, 255) as u8;
+                        *out = weigh(weights, |i| rows[i * src.stride + x]);
                     }
                 }
             }
@@ -214,26 +212,22 @@ fn finish_plain(src: &[u8], table: &Table, channels_last: bool, from: usize, dst
     }
 }
 
-fn horizontal_plain(
-    src: &[u8],
-    stride: usize,
-    rows: usize,
-    taps: &Taps,
-    origin: u32,
-    mirror: bool,
-    dst: &mut [u8],
-) {
+/// The weighted sum of bytes, rounded and clipped.
+fn weigh(weights: &[i32], byte: impl Fn(usize) -> u8) -> u8 {
+    let sum = weights.iter().enumerate().fold(HALF, |sum, (i, w)| sum.wrapping_add(i32::from(byte(i)) * w));
+    (sum >> WEIGHT_BITS).clamp(0, 255) as u8
+}
+
+fn horizontal_plain(src: Rows<'_>, rows: usize, taps: &Taps, mirror: bool, dst: &mut [u8]) {
     let width = taps.bounds.len();
     for y in 0..rows {
-        let row = &src[y * stride..];
+        let row = &src.bytes[y * src.stride..];
         for (x, &(first, len)) in taps.bounds.iter().enumerate() {
             let weights = &taps.weights[x * taps.stride..][..len as usize];
-            let pixels = &row[(first - origin) as usize * 3..];
+            let pixels = &row[(first - src.origin) as usize * 3..];
             let to = if mirror { width - 1 - x } else { x };
             for c in 0..3 {
-                let sum = (weights.iter().enumerate())
-                    .fold(HALF, |sum, (i, w)| sum.wrapping_add(i32::from(pixels[i * 3 + c]) * w));
-                dst[(y * width + to) * 3 + c] = (sum >> WEIGHT_BITS).clamp(0, 255) as u8;
+                dst[(y * width + to) * 3 + c] = weigh(weights, |i| pixels[i * 3 + c]);
             }
         }
     }
@@ -243,15 +237,7 @@ fn horizontal_plain(
 /// multiplied at once as (r0 r1)(g0 g1)(b0 b1).
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn horizontal_avx2(
-    src: &[u8],
-    stride: usize,
-    rows: usize,
-    taps: &Taps,
-    origin: u32,
-    mirror: bool,
-    dst: &mut [u8],
-) {
+unsafe fn horizontal_avx2(src: Rows<'_>, rows: usize, taps: &Taps, mirror: bool, dst: &mut [u8]) {
     let width = taps.bounds.len();
     let room = taps.stride / 2;
     let pairs =
@@ -262,13 +248,13 @@ unsafe fn horizontal_avx2(
         // At the end the last row is done up to four times, always with the same result.
         let row = [0, 1, 2, 3].map(|i| (y + i).min(rows - 1));
         // SAFETY: each row starts inside `src` (checked by the caller).
-        let from = row.map(|row| unsafe { src.as_ptr().add(row * stride) });
+        let from = row.map(|row| unsafe { src.bytes.as_ptr().add(row * src.stride) });
         // SAFETY: each row starts inside `dst` (checked by the caller).
         let into = row.map(|row| unsafe { dst.as_mut_ptr().add(row * width * 3) });
         for to in 0..width {
             let x = if mirror { width - 1 - to } else { to };
             let (first, len) = taps.bounds[x];
-            let mut at = (first - origin) as usize * 3;
+            let mut at = (first - src.origin) as usize * 3;
             let mut low = [half; 2];
             let mut high = [_mm256_setzero_si256(); 2];
             let weights = &taps.split[x * room..][..(len as usize).div_ceil(2)];
@@ -339,10 +325,10 @@ unsafe fn vertical_avx2(rows: &[u8], stride: usize, len: usize, split: &[[i32; 2
                 };
                 let (a, b) = (_mm256_cvtepu8_epi16(a), _mm256_cvtepu8_epi16(b));
                 let both = [_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)];
-                for i in 0..2 {
+                for (i, both) in both.into_iter().enumerate() {
                     let at = part * 2 + i;
-                    low[at] = _mm256_add_epi32(low[at], _mm256_madd_epi16(both[i], weight_low));
-                    high[at] = _mm256_add_epi32(high[at], _mm256_madd_epi16(both[i], weight_high));
+                    low[at] = _mm256_add_epi32(low[at], _mm256_madd_epi16(both, weight_low));
+                    high[at] = _mm256_add_epi32(high[at], _mm256_madd_epi16(both, weight_high));
                 }
             }
         }

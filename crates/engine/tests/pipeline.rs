@@ -71,7 +71,7 @@ fn engine(threads: usize) -> Arc<Engine> {
 /// The next batch; `None` at the end; a test that waits a minute has hung.
 fn next(job: &mut Job) -> Result<Option<Batch>, Error> {
     match job.next(LONGEST)? {
-        Next::Batch(batch) => Ok(Some(batch)),
+        Next::Batch(batch) => Ok(Some(*batch)),
         Next::End => Ok(None),
         Next::Waiting => panic!("nothing arrived in {LONGEST:?}"),
     }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use forebay_recipe::Filter;
 
-use crate::kernels::{Simd, Taps, WEIGHT_BITS};
+use crate::kernels::{Rows, Simd, Taps, WEIGHT_BITS};
 
 /// One axis of a resize: `input` pixels of which `from..to` become `output`, and which outputs are wanted.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,10 +111,19 @@ impl<'a> View<'a> {
         let skip = (y - self.y) as usize * self.stride + (x - self.x) as usize * 3;
         View { bytes: &self.bytes[skip..], x, y, ..self }
     }
+
+    /// The rows for resampling along x.
+    fn across(self) -> Rows<'a> {
+        Rows { bytes: self.bytes, stride: self.stride, origin: self.x }
+    }
+
+    /// The rows for resampling along y.
+    fn down(self) -> Rows<'a> {
+        Rows { bytes: self.bytes, stride: self.stride, origin: self.y }
+    }
 }
 
 /// Runs the passes that are needed into `out`; `temp` holds what is between them.
-#[expect(clippy::too_many_arguments, reason = "two axes of everything")]
 pub(super) fn resample(
     simd: Simd,
     src: View<'_>,
@@ -136,26 +145,24 @@ pub(super) fn resample(
         (true, true) if vertical_first => {
             let stride = columns.len() * 3;
             grow(temp, y.wanted.len() * stride + crate::decode::SLACK);
-            let from = src.at(columns.start, src.y);
-            simd.vertical(from.bytes, src.stride, stride, down, src.y, mirror[1], temp);
-            simd.horizontal(temp, stride, y.wanted.len(), across, columns.start, mirror[0], out);
+            simd.vertical(src.at(columns.start, src.y).down(), stride, down, mirror[1], temp);
+            let between = Rows { bytes: temp, stride, origin: columns.start };
+            simd.horizontal(between, y.wanted.len(), across, mirror[0], out);
         }
         (true, true) => {
             grow(temp, rows.len() * width * 3);
-            let from = src.at(src.x, rows.start);
-            simd.horizontal(from.bytes, src.stride, rows.len(), across, src.x, mirror[0], temp);
-            simd.vertical(temp, width * 3, width * 3, down, rows.start, mirror[1], out);
+            simd.horizontal(src.at(src.x, rows.start).across(), rows.len(), across, mirror[0], temp);
+            let between = Rows { bytes: temp, stride: width * 3, origin: rows.start };
+            simd.vertical(between, width * 3, down, mirror[1], out);
         }
         (true, false) => {
-            let from = src.at(src.x, y.wanted.start);
-            simd.horizontal(from.bytes, src.stride, rows.len(), across, src.x, mirror[0], out);
+            simd.horizontal(src.at(src.x, rows.start).across(), rows.len(), across, mirror[0], out);
             if mirror[1] {
                 super::pixelwise::flip_vertical(out, width * 3);
             }
         }
         (false, true) => {
-            let from = src.at(x.wanted.start, src.y);
-            simd.vertical(from.bytes, src.stride, width * 3, down, src.y, mirror[1], out);
+            simd.vertical(src.at(columns.start, src.y).down(), width * 3, down, mirror[1], out);
             if mirror[0] {
                 super::pixelwise::flip_horizontal(out, width * 3);
             }

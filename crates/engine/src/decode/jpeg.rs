@@ -290,7 +290,7 @@ pub fn encode(
             return Err(invalid("libjpeg-turbo could not start"));
         }
         tj::tj3Set(handle, tj::TJPARAM_TJPARAM_QUALITY as i32, i32::from(quality.clamp(1, 100)));
-        tj::tj3Set(handle, tj::TJPARAM_TJPARAM_SUBSAMP as i32, layout as i32);
+        tj::tj3Set(handle, tj::TJPARAM_TJPARAM_SUBSAMP as i32, layout);
         let (mut data, mut size) = (std::ptr::null_mut(), 0);
         let code = tj::tj3Compress8(
             handle,

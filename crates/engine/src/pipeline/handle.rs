@@ -16,7 +16,7 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub enum Next {
     /// A batch.
-    Batch(Batch),
+    Batch(Box<Batch>),
     /// The epoch is over.
     End,
     /// Nothing yet; ask again.
@@ -170,7 +170,7 @@ impl Job {
             self.counters.batches.add(1);
             self.counters.deliveries.add(label.positions.len() as u64);
             self.shared().wake(state);
-            return Ok(Next::Batch(Batch {
+            return Ok(Next::Batch(Box::new(Batch {
                 lease: Arc::new(lease),
                 images: label.plan.images,
                 targets: label.plan.targets,
@@ -178,7 +178,7 @@ impl Job {
                 samples: label.samples,
                 valid: label.valid,
                 skipped: label.skipped,
-            }));
+            })));
         }
         if run.is_failed() {
             let error = run.fault.take();

@@ -1,5 +1,5 @@
 # SPDL: its thread pipeline over torchvision.io's decoder and v2 transforms, which release the GIL.
-# SPDL's own FFmpeg functions, with crop, scale and flip in one filter graph, were slower here.
+# Its own FFmpeg functions, with crop, scale and flip in one filter graph, came out about equal.
 
 
 def prepare():
