@@ -11,7 +11,17 @@ from PIL import Image
 
 SIZES = [(1, 1), (1, 7), (9, 1), (2, 3), (8, 8), (17, 33), (16, 16), (97, 61), (61, 97), (255, 257)]
 SIZES += [(500, 375), (375, 500), (640, 48), (48, 640), (1200, 90), (90, 1200)]
-PHOTOS = ["astronaut", "chelsea", "coffee", "cell", "ihc", "motorcycle_left", "rocket", "hubble_deep_field", "retina"]
+PHOTOS = [
+    "astronaut",
+    "chelsea",
+    "coffee",
+    "cell",
+    "ihc",
+    "motorcycle_left",
+    "rocket",
+    "hubble_deep_field",
+    "retina",
+]
 SUBSAMPLINGS = ["4:4:4", "4:2:2", "4:2:0"]
 QUALITIES = [30, 50, 75, 85, 90, 95, 98]
 
@@ -24,7 +34,7 @@ def generate(width, height, seed=0):
     for _ in range(3):
         plane = np.full((height, width), 127.0, np.float32)
         for _ in range(4):
-            a, b, phase = random.uniform(-0.15, 0.15, 2).tolist() + [random.uniform(0, 7)]
+            a, b, phase = random.uniform((-0.15, -0.15, 0), (0.15, 0.15, 7))
             plane += random.uniform(10, 40) * np.sin(a * x + b * y + phase)
         edge = (x * random.uniform(-1, 1) + y * random.uniform(-1, 1)) > random.uniform(-50, 150)
         planes.append(plane + 60 * edge + random.normal(0, 6, plane.shape))
@@ -56,7 +66,9 @@ def jpegs(each):
             quality, subsampling = QUALITIES[turn % 7], SUBSAMPLINGS[turn % 3]
             progressive = turn % 4 == 3
             label = f"{name}-{turn}.jpg"
-            files[label] = encode(image, "JPEG", quality=quality, subsampling=subsampling, progressive=progressive)
+            files[label] = encode(
+                image, "JPEG", quality=quality, subsampling=subsampling, progressive=progressive
+            )
             turn += 1
     for name, image in [("a", generate(321, 243, 1)), ("b", photo("chelsea")), ("c", generate(7, 5))]:
         files[f"{name}-grey.jpg"] = encode(image.convert("L"), "JPEG", quality=80)
@@ -111,7 +123,15 @@ def png(rows, color, depth, interlace=False, chunks=()):
         return b"".join(lines)
 
     if interlace:
-        passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
+        passes = [
+            (0, 0, 8, 8),
+            (4, 0, 8, 8),
+            (0, 4, 4, 8),
+            (2, 0, 4, 4),
+            (0, 2, 2, 4),
+            (1, 0, 2, 2),
+            (0, 1, 1, 2),
+        ]
         parts = [rows[y::dy, x::dx] for x, y, dx, dy in passes]
         data = b"".join(pack(part) for part in parts if part.size)
     else:
@@ -151,7 +171,7 @@ def pngs():
         }.items():
             files[f"{name}-{kind}.png"] = encode(picture, "PNG")
         files[f"{name}-p-index.png"] = encode(palette, "PNG", transparency=3)
-        files[f"{name}-p-table.png"] = encode(palette, "PNG", transparency=bytes(range(0, 200)))
+        files[f"{name}-p-table.png"] = encode(palette, "PNG", transparency=bytes(range(200)))
         files[f"{name}-rgb-trns.png"] = encode(image, "PNG", transparency=image.getpixel((0, 0)))
         files[f"{name}-l-trns.png"] = encode(image.convert("L"), "PNG", transparency=7)
         wide = np.random.default_rng(5).integers(0, 65536, (image.height, image.width, 4))
@@ -169,7 +189,9 @@ def pngs():
         files[f"{name}-rgb-interlaced.png"] = png(np.asarray(image), 2, 8, interlace=True)
         files[f"{name}-l16-interlaced.png"] = png(low[..., :1], 0, 16, interlace=True)
         files[f"{name}-l1-interlaced.png"] = png(wide[..., :1] % 2, 0, 1, interlace=True)
-        files[f"{name}-rgb-gamma.png"] = png(np.asarray(image), 2, 8, chunks=[(b"gAMA", struct.pack(">I", 45455))])
+        files[f"{name}-rgb-gamma.png"] = png(
+            np.asarray(image), 2, 8, chunks=[(b"gAMA", struct.pack(">I", 45455))]
+        )
         short = np.asarray(image.quantize(4))[..., None]
         colours = (b"PLTE", bytes(range(12)))
         files[f"{name}-p8-short.png"] = png(short, 3, 8, chunks=[colours])

@@ -1,4 +1,4 @@
-"""Guards the image folder: torchvision's samples and errors, and an index that is reused, renewed and healed."""
+"""Guards the image folder: torchvision's samples and errors; an index that is reused, renewed, healed."""
 
 import os
 import pickle
@@ -95,7 +95,9 @@ def test_a_relative_root_and_a_linked_root_give_torchvisions_paths(tricky, monke
 def test_a_broken_link_is_listed_and_fails_when_read(tricky):
     (tricky / "b" / "broken.jpg").symlink_to(tricky / "nowhere")
     assert_like_torchvision(tricky)
-    sample = next(i for i, (path, _) in enumerate(forebay.ImageFolder(tricky).samples) if "broken" in path)
+    sample = next(
+        i for i, (path, _) in enumerate(forebay.ImageFolder(tricky).samples) if path.endswith("broken.jpg")
+    )
     with runs.loader(tricky, sampler=[sample]) as loader, pytest.raises(forebay.errors.SampleError):
         runs.epoch(loader)
 
@@ -193,9 +195,21 @@ def test_a_folder_changed_right_after_it_was_indexed_is_noticed(tmp_path, cache)
         assert len(forebay.ImageFolder(root)) == i + 1
 
 
+def contents(root):
+    """Names and fingerprint, with no index left open."""
+    dataset = forebay.ImageFolder(root)
+    return dataset.samples, dataset.fingerprint
+
+
+def replace(index, data):
+    """Puts other bytes in the index's place; nobody writes into an index that may be mapped."""
+    index.unlink()
+    index.write_bytes(data)
+
+
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "noise", "counts", "magic"])
 def test_a_damaged_index_heals(plain, cache, damage):
-    good = forebay.ImageFolder(plain)
+    good = contents(plain)
     [index] = cache.glob("*.index")
     data = bytearray(index.read_bytes())
     if damage == "flipped":
@@ -206,25 +220,22 @@ def test_a_damaged_index_heals(plain, cache, damage):
         data[0] ^= 1
     else:
         data = {"empty": b"", "cut": data[:-10], "noise": bytes(range(256)) * 4}[damage]
-    index.write_bytes(data)
-    healed = forebay.ImageFolder(plain)
-    assert healed.samples == good.samples and healed.fingerprint == good.fingerprint
+    replace(index, data)
+    assert contents(plain) == good
     assert_like_torchvision(plain)
 
 
 @pytest.mark.parametrize("at", range(0, 96, 8))
 def test_no_damage_to_the_header_is_believed(plain, cache, at):
-    good = forebay.ImageFolder(plain)
+    good = contents(plain)
     [index] = cache.glob("*.index")
     data = bytearray(index.read_bytes())
     data[at] ^= 0x10
-    index.write_bytes(data)
+    replace(index, data)
     try:
-        healed = forebay.ImageFolder(plain)
+        assert contents(plain) == good
     except VersionError:
         assert at == 8
-    else:
-        assert healed.samples == good.samples and healed.fingerprint == good.fingerprint
 
 
 def test_an_index_of_a_newer_version_is_a_typed_error(plain, cache):
@@ -232,7 +243,7 @@ def test_an_index_of_a_newer_version_is_a_typed_error(plain, cache):
     [index] = cache.glob("*.index")
     data = bytearray(index.read_bytes())
     data[8] = 200
-    index.write_bytes(data)
+    replace(index, data)
     with pytest.raises(VersionError, match="200"):
         forebay.ImageFolder(plain)
 

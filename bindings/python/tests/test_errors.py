@@ -152,6 +152,14 @@ def test_a_batch_sampler_whose_batch_is_all_bad_goes_on_to_the_next(tree):
         assert [b.samples for b in epoch_quietly(loader)] == [[1], [10]]
 
 
+def test_a_pickled_loader_keeps_its_quarantine(tree):
+    put(tree, "zero.jpg", b"")
+    with runs.loader(tree, batch_size=4, on_error="skip") as loader:
+        epoch_quietly(loader)
+        again = pickle.loads(pickle.dumps(loader))
+        assert again.quarantine == loader.quarantine != []
+
+
 def test_a_missing_file_is_a_sample_error(tree):
     with runs.loader(tree, batch_size=4) as loader:
         (tree / "class0" / "0005.jpg").unlink()

@@ -83,7 +83,10 @@ def test_float_batches_are_bit_equal_to_totensor_and_normalize(jpegs):
     for head, last in [
         (GEOMETRY["training"], [v1.ToTensor(), v1.Normalize(mean, std)]),
         (GEOMETRY["small crops"], [v1.ToTensor()]),
-        (GEOMETRY["training v2"], [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]),
+        (
+            GEOMETRY["training v2"],
+            [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)],
+        ),
         (GEOMETRY["small crops"], [v2.ToImage(), v2.ToDtype(torch.float32, scale=False)]),
     ]:
         for loader, number, path, image in samples(jpegs, v1.Compose(head + last)):
@@ -138,15 +141,15 @@ def test_each_colour_operation_is_within_one_level_of_pillow(jpegs, what):
         assert_equal_to_torchvision(jpegs, steps, tolerance=1)
 
 
-def test_combined_colour_jitter_differs_from_pillow_by_a_level_per_operation(jpegs):
+def test_combined_colour_jitter_is_as_close_except_here_and_there(jpegs):
     steps = [v1.RandomResizedCrop(64), v1.ColorJitter(0.4, 0.4, 0.4, 0.1)]
     differing = total = 0
     for loader, number, path, image in samples(jpegs, steps):
         source = oracle.opened(path)
         expected = F.pil_to_tensor(oracle.replay(steps, oracle.drawn(loader, source, number), source))
-        differing += int(((image.int() - expected.int()).abs() > 4).sum())
+        differing += int(((image.int() - expected.int()).abs() > 1).sum())
         total += image.numel()
-    # One level before a strong contrast or hue step is more than one after it, but only here and there.
+    # One level before a strong contrast or hue step may be more than one after it.
     assert differing <= 1e-3 * total
 
 
@@ -164,7 +167,11 @@ def test_scaled_decoding_of_large_photographs_is_close(tmp_path):
         factor = 1800 / max(image.size)
         image = image.resize([round(side * factor) for side in image.size], Image.Resampling.BICUBIC)
         for subsampling in ("4:4:4", "4:2:0"):
-            image.save(tmp_path / "a" / f"{name}-{subsampling[2:]}.jpg".replace(":", ""), quality=90, subsampling=subsampling)
+            image.save(
+                tmp_path / "a" / f"{name}-{subsampling[2:]}.jpg".replace(":", ""),
+                quality=90,
+                subsampling=subsampling,
+            )
     for steps in (GEOMETRY["training"], GEOMETRY["validation"]):
         used = set()
         for loader, number, path, image in samples(tmp_path, steps, decode="scaled", seed=5):
@@ -203,7 +210,10 @@ def test_bytes_come_out_as_bytes_and_as_scaled_floats_when_asked(small, layout):
     reference = batches(small, plain)
     assert reference[0].dtype == torch.uint8
     for want, got, scaled in zip(
-        reference, batches(small, cast, "uint8" + layout), batches(small, plain, "float16" + layout), strict=True
+        reference,
+        batches(small, cast, "uint8" + layout),
+        batches(small, plain, "float16" + layout),
+        strict=True,
     ):
         assert torch.equal(got, want)
         assert torch.equal(scaled, (want.float() / 255).half())

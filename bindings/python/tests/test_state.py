@@ -155,9 +155,7 @@ def test_the_state_carries_the_seed(root):
 
 def test_a_state_after_an_exception_goes_on_after_the_last_batch_received(tmp_path):
     pictures.folder(tmp_path, 20, size=(20, 16))
-    bad = tmp_path / "class0" / "0009.jpg"
-    whole_bytes = bad.read_bytes()
-    bad.write_bytes(b"\xff\xd8 no image")
+    (tmp_path / "class0" / "0009.jpg").write_bytes(b"\xff\xd8 no image")
     with runs.loader(tmp_path, batch_size=4) as loader:
         seen = []
         with pytest.raises(SampleError):
@@ -169,8 +167,6 @@ def test_a_state_after_an_exception_goes_on_after_the_last_batch_received(tmp_pa
         loader.load_state_dict(state)
         with pytest.raises(SampleError):
             runs.epoch(loader)
-    # The size is part of the dataset's fingerprint: pad the good bytes to what the state knows.
-    assert len(whole_bytes) > 11
     with runs.loader(tmp_path, batch_size=4, on_error="skip") as loader:
         loader.load_state_dict(state)
         with pytest.warns(UserWarning, match="0009"):
@@ -200,7 +196,7 @@ def test_samplers_with_a_generator_resume_bit_equal(root, whole, step):
         sampler = RandomSampler(range(97), generator=torch.Generator().manual_seed(1))
         if whole:
             return dict(batch_sampler=BatchSampler(sampler, 2, drop_last=False), timeout=5)
-        return dict(sampler=sampler, batch_size=2)
+        return dict(sampler=sampler, batch_size=2, timeout=5)
 
     with runs.loader(root, **make()) as loader:
         runs.epoch(loader)

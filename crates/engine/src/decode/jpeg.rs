@@ -1,12 +1,14 @@
-//! JPEG through libjpeg-turbo's TurboJPEG interface, into buffers that are reused.
+//! JPEG through libjpeg-turbo, into buffers that are reused.
 //!
 //! [`Decoder::decode`] decodes only the region a crop needs. Cutting at a block edge would change the
 //! border pixels, because chroma upsampling looks at its neighbours: so the region is widened by
 //! [`MARGIN`] pixels left and right (rows need none; the library keeps context rows itself). With the
 //! margin the pixels inside are bit-equal to a full decode; tests compare them for every subsampling.
-#![expect(unsafe_code, reason = "calls into libjpeg-turbo")]
+//! `jpeg.c` beside this file talks to the library and brings a faster Huffman decoder.
+#![expect(unsafe_code, reason = "calls into C")]
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr::NonNull;
 
 use forebay_recipe::Rect;
 use turbojpeg_sys as tj;
@@ -18,15 +20,42 @@ use crate::error::Fault;
 const MARGIN: u32 = 2;
 
 /// Scans of a progressive file beyond this are an attack, not a photograph.
-const MAX_SCANS: i32 = 500;
+const MAX_SCANS: c_int = 500;
+
+/// `struct fb_jpeg` of jpeg.c.
+#[repr(C)]
+struct Handle {
+    _private: [u8; 0],
+}
+
+unsafe extern "C" {
+    fn fb_jpeg_new(scan_limit: c_int) -> *mut Handle;
+    fn fb_jpeg_free(handle: *mut Handle);
+    fn fb_jpeg_message(handle: *const Handle) -> *const c_char;
+    fn fb_jpeg_header(handle: *mut Handle, bytes: *const u8, length: usize, about: *mut [u32; 5]) -> c_int;
+    fn fb_jpeg_decode(
+        handle: *mut Handle,
+        denominator: u32,
+        x: u32,
+        y: u32,
+        width: u32,
+        height: u32,
+        memory: u64,
+        fast: c_int,
+        out: *mut u8,
+    ) -> c_int;
+}
 
 /// One decompressor. Keep one per thread: making it costs more than using it.
 #[derive(Debug)]
 pub struct Decoder {
-    handle: tj::tjhandle,
+    handle: NonNull<Handle>,
+    /// Address and length of the bytes whose header was read last; the C side still points there.
+    source: (usize, usize),
+    fast: bool,
 }
 
-// SAFETY: a TurboJPEG handle may move between threads as long as one uses it at a time.
+// SAFETY: a handle may move between threads as long as one uses it at a time.
 unsafe impl Send for Decoder {}
 
 /// What the header says.
@@ -36,9 +65,9 @@ pub struct Header {
     pub width: u32,
     /// Height in pixels.
     pub height: u32,
-    subsampling: i32,
-    colorspace: i32,
-    lossless: bool,
+    components: u32,
+    /// Pixels across one unit of the compressed data; 0 when it cannot be cut.
+    unit: u32,
 }
 
 /// Chroma layout of a JPEG to be written.
@@ -61,51 +90,39 @@ pub enum Subsampling {
 impl Decoder {
     /// A new decompressor.
     pub fn open() -> Result<Self, Fault> {
-        // SAFETY: plain constructor; null is checked below.
-        let handle = unsafe { tj::tj3Init(tj::TJINIT_TJINIT_DECOMPRESS as i32) };
-        if handle.is_null() {
-            return Err(Fault::Unsupported("libjpeg-turbo could not start: is there memory left?".into()));
-        }
-        // SAFETY: the handle is ours.
-        unsafe { tj::tj3Set(handle, tj::TJPARAM_TJPARAM_SCANLIMIT as i32, MAX_SCANS) };
-        Ok(Decoder { handle })
+        Self::with(true)
+    }
+
+    /// One that leaves Huffman decoding to the library, to compare with.
+    pub fn open_plain() -> Result<Self, Fault> {
+        Self::with(false)
+    }
+
+    fn with(fast: bool) -> Result<Self, Fault> {
+        // SAFETY: plain constructor; null is checked.
+        let handle = NonNull::new(unsafe { fb_jpeg_new(MAX_SCANS) }).ok_or_else(|| {
+            Fault::Unsupported("libjpeg-turbo could not start: is there memory left?".into())
+        })?;
+        Ok(Decoder { handle, source: (0, 0), fast })
     }
 
     /// Reads the header.
     pub fn header(&mut self, bytes: &[u8]) -> Result<Header, Fault> {
-        let result = self.read_header(bytes);
-        self.renew_after(result)
-    }
-
-    /// A file that breaks off may leave a handle in a state that spoils the next image: take a new one.
-    fn renew_after<T>(&mut self, result: Result<T, Fault>) -> Result<T, Fault> {
-        if result.is_err() {
-            *self = Decoder::open()?;
-        }
-        result
-    }
-
-    fn read_header(&mut self, bytes: &[u8]) -> Result<Header, Fault> {
         check_markers(bytes)?;
-        // SAFETY: pointer and length describe one live slice; the handle is ours.
-        let code = unsafe { tj::tj3DecompressHeader(self.handle, bytes.as_ptr(), bytes.len() as _) };
-        if code != 0 {
-            self.check()?;
-        }
-        let header = Header {
-            width: self.get(tj::TJPARAM_TJPARAM_JPEGWIDTH as i32) as u32,
-            height: self.get(tj::TJPARAM_TJPARAM_JPEGHEIGHT as i32) as u32,
-            subsampling: self.get(tj::TJPARAM_TJPARAM_SUBSAMP as i32),
-            colorspace: self.get(tj::TJPARAM_TJPARAM_COLORSPACE as i32),
-            lossless: self.get(tj::TJPARAM_TJPARAM_LOSSLESS as i32) == 1,
-        };
-        if self.get(tj::TJPARAM_TJPARAM_PRECISION as i32) != 8 {
+        let mut about = [0; 5];
+        // SAFETY: pointer and length describe one live slice; the handle is ours. The C side keeps the pointer,
+        // and `decode` uses it only while it is given the same slice.
+        let code = unsafe { fb_jpeg_header(self.handle.as_ptr(), bytes.as_ptr(), bytes.len(), &mut about) };
+        self.source = (bytes.as_ptr().addr(), bytes.len());
+        self.check(code)?;
+        let [width, height, components, precision, unit] = about;
+        if precision != 8 {
             return Err(Fault::Unsupported("JPEG with more than 8 bits per channel".into()));
         }
-        if header.width == 0 || header.height == 0 || header.width > 65_535 || header.height > 65_535 {
-            return Err(Fault::Corrupt("the JPEG header has no size".into()));
+        if !matches!(components, 1 | 3 | 4) {
+            return Err(Fault::Unsupported(format!("JPEG with {components} channels")));
         }
-        Ok(header)
+        Ok(Header { width, height, components, unit })
     }
 
     /// Decodes what `wanted` needs at 1/`denominator`, after [`Decoder::header`] of the same bytes.
@@ -120,119 +137,77 @@ impl Decoder {
         limit: u64,
         out: &mut Pixels,
     ) -> Result<(), Fault> {
-        let result = self.read_pixels(bytes, header, wanted, denominator, limit, out);
-        self.renew_after(result)
-    }
-
-    fn read_pixels(
-        &mut self,
-        bytes: &[u8],
-        header: &Header,
-        wanted: Rect,
-        denominator: u32,
-        limit: u64,
-        out: &mut Pixels,
-    ) -> Result<(), Fault> {
-        let region = self.region(header, wanted, denominator);
-        let cmyk = matches!(header.colorspace as u32, tj::TJCS_TJCS_CMYK | tj::TJCS_TJCS_YCCK);
-        let (format, channels) = if cmyk { (tj::TJPF_TJPF_CMYK, 4) } else { (tj::TJPF_TJPF_RGB, 3) };
-        out.reset(region, channels, limit)?;
-        let factor = tj::tjscalingfactor { num: 1, denom: denominator as i32 };
-        let whole = (header.width.div_ceil(denominator), header.height.div_ceil(denominator));
-        let crop = if (region.width, region.height) == whole {
-            tj::tjregion { x: 0, y: 0, w: 0, h: 0 }
-        } else {
-            tj::tjregion {
-                x: region.x as i32,
-                y: region.y as i32,
-                w: region.width as i32,
-                h: region.height as i32,
-            }
-        };
-        // SAFETY: the handle is ours; both calls check their numbers against the header.
-        let set = unsafe {
-            tj::tj3SetScalingFactor(self.handle, factor) | tj::tj3SetCroppingRegion(self.handle, crop)
-        };
-        if set != 0 {
-            return Err(Fault::Corrupt(self.message()));
+        if self.source != (bytes.as_ptr().addr(), bytes.len()) && self.header(bytes)? != *header {
+            return Err(Fault::Corrupt("the header belongs to another image".into()));
         }
-        let pitch = region.width as usize * channels;
+        let region = region(header, wanted, denominator);
+        let channels = if header.components == 4 { 4 } else { 3 };
+        out.reset(region, channels, limit)?;
         let rows = out.bytes_mut();
-        assert!(rows.len() >= pitch * region.height as usize, "the buffer was sized for the region");
-        // SAFETY: `rows` holds height × pitch bytes (asserted), which is all that is written for a region of
-        // this size at this pixel format; the input slice is live.
+        assert!(
+            rows.len() >= region.width as usize * region.height as usize * channels,
+            "sized for the region"
+        );
+        // SAFETY: the C side reads the slice whose header was read last, which is `bytes` (checked above), and
+        // writes width × height × channels bytes, for which there is room (asserted).
         let code = unsafe {
-            tj::tj3Decompress8(
-                self.handle,
-                bytes.as_ptr(),
-                bytes.len() as _,
+            fb_jpeg_decode(
+                self.handle.as_ptr(),
+                denominator,
+                region.x,
+                region.y,
+                region.width,
+                region.height,
+                limit,
+                c_int::from(self.fast),
                 rows.as_mut_ptr(),
-                pitch as i32,
-                format,
             )
         };
-        if code != 0 {
-            self.check()?;
-        }
-        if cmyk {
+        // The header is used up.
+        self.source = (0, 0);
+        self.check(code)?;
+        if channels == 4 {
             out.cmyk_to_rgb();
         }
         Ok(())
     }
 
-    /// The rectangle of the scaled image to decode for `wanted`.
-    fn region(&self, header: &Header, wanted: Rect, denominator: u32) -> Rect {
-        let whole = Rect::whole(header.width.div_ceil(denominator), header.height.div_ceil(denominator));
-        let mcu = match header.subsampling {
-            tj::TJSAMP_TJSAMP_444 | tj::TJSAMP_TJSAMP_GRAY | tj::TJSAMP_TJSAMP_440 => 8,
-            tj::TJSAMP_TJSAMP_422 | tj::TJSAMP_TJSAMP_420 => 16,
-            tj::TJSAMP_TJSAMP_411 => 32,
-            // A layout the library cannot cut.
-            _ => return whole,
+    fn check(&self, code: c_int) -> Result<(), Fault> {
+        // SAFETY: the message is a NUL-ended string that lives as long as the handle.
+        let message = || {
+            unsafe { CStr::from_ptr(fb_jpeg_message(self.handle.as_ptr())) }.to_string_lossy().into_owned()
         };
-        if header.lossless {
-            return whole;
-        }
-        let mcu = (mcu / denominator).max(1);
-        let left = (wanted.x / denominator).saturating_sub(MARGIN) / mcu * mcu;
-        let right = ((wanted.x + wanted.width).div_ceil(denominator) + MARGIN).min(whole.width);
-        let top = wanted.y / denominator;
-        let bottom = (wanted.y + wanted.height).div_ceil(denominator).min(whole.height);
-        Rect { x: left, y: top, width: right - left, height: bottom - top }
-    }
-
-    /// Turns the handle's last trouble into a fault. Warnings about odd bytes are passed over, as Pillow
-    /// does; an early end is not.
-    fn check(&self) -> Result<(), Fault> {
-        let message = self.message();
-        // SAFETY: the handle is ours.
-        let warning = unsafe { tj::tj3GetErrorCode(self.handle) } == tj::TJERR_TJERR_WARNING as i32;
-        if message.contains("Premature end") {
-            Err(Fault::Truncated)
-        } else if warning {
-            Ok(())
-        } else if message.contains("Not a JPEG") || message.contains("SOI") {
-            Err(Fault::NotAnImage(format!(": {message}")))
-        } else {
-            Err(Fault::Corrupt(message))
+        match code {
+            0 => Ok(()),
+            1 => Err(Fault::Truncated),
+            3 => Err(Fault::NotAnImage(format!(": {}", message()))),
+            4 => Err(Fault::Unsupported(format!(
+                "decoding needs more memory than a worker may use ({}); raise FOREBAY_MEMORY",
+                message()
+            ))),
+            _ => Err(Fault::Corrupt(message())),
         }
     }
+}
 
-    fn message(&self) -> String {
-        // SAFETY: the library returns a NUL-ended string that lives as long as the handle.
-        unsafe { CStr::from_ptr(tj::tj3GetErrorStr(self.handle)) }.to_string_lossy().into_owned()
+/// The rectangle of the scaled image to decode for `wanted`.
+fn region(header: &Header, wanted: Rect, denominator: u32) -> Rect {
+    let whole = Rect::whole(header.width.div_ceil(denominator), header.height.div_ceil(denominator));
+    if header.unit == 0 {
+        return whole;
     }
-
-    fn get(&self, parameter: i32) -> i32 {
-        // SAFETY: the handle is ours.
-        unsafe { tj::tj3Get(self.handle, parameter) }
-    }
+    let unit = (header.unit / denominator).max(1);
+    let left = (wanted.x / denominator).saturating_sub(MARGIN) / unit * unit;
+    let right = ((wanted.x + wanted.width).div_ceil(denominator) + MARGIN).min(whole.width);
+    let top = wanted.y / denominator;
+    let bottom = (wanted.y + wanted.height).div_ceil(denominator).min(whole.height);
+    Rect { x: left, y: top, width: right - left, height: bottom - top }
 }
 
 impl Drop for Decoder {
     fn drop(&mut self) {
-        // SAFETY: made in `open`, destroyed once.
-        unsafe { tj::tj3Destroy(self.handle) }
+        // SAFETY: made in `with`, freed once.
+        unsafe { fb_jpeg_free(self.handle.as_ptr()) }
     }
 }
 
@@ -373,6 +348,30 @@ mod tests {
                     }
                 }
             }
+        }
+
+        #[test]
+        fn our_huffman_decoder_equals_the_librarys_on_whole_and_on_damaged_files(
+            width in 1usize..260, height in 1usize..260, quality in 5u8..100, subsampling in subsampling(), seed: u64,
+            damage in prop::collection::vec((0.0f64..1.0, any::<u8>()), 0..4), top in 0.0f64..1.0,
+        ) {
+            let mut bytes = encode(&image(width, height, seed), width, height, quality, subsampling).expect("a JPEG");
+            // Behind the headers: damaged tables are the library's affair.
+            let scan = bytes.windows(2).position(|w| w == [0xff, 0xda]).expect("a scan") + 14;
+            let span = bytes.len() - scan - 2;
+            for (place, value) in damage {
+                bytes[scan + (place * span as f64) as usize] = value;
+            }
+            let y = (top * height as f64) as u32;
+            let wanted = Rect { x: 0, y, width: width as u32, height: height as u32 - y };
+            let [ours, theirs] = [Decoder::open(), Decoder::open_plain()].map(|decoder| {
+                let mut decoder = decoder.expect("libjpeg-turbo");
+                let mut out = Pixels::default();
+                let header = decoder.header(&bytes).map_err(|f| f.to_string())?;
+                decoder.decode(&bytes, &header, wanted, 1, 1 << 24, &mut out).map_err(|f| f.to_string())?;
+                Ok::<_, String>(out.rgb().to_vec())
+            });
+            prop_assert_eq!(ours, theirs);
         }
     }
 }
