@@ -63,7 +63,7 @@ wheel: build ## an abi3 wheel that carries the program, in target/wheels
 	$(VENV)/bin/maturin build --release --locked -m bindings/python/Cargo.toml
 
 requirements: setup ## pin requirements.in anew
-	uv pip compile --universal --python-version 3.10 --no-header -q bindings/python/requirements.in -o $(REQUIREMENTS)
+	$$(command -v uv || echo $(VENV)-uv/bin/uv) pip compile --universal --python-version 3.10 --no-header -q bindings/python/requirements.in -o $(REQUIREMENTS)
 
 clean:
 	rm -rf target $(VENV) $(VENV)-uv $(BENCH_ENV) $(PACKAGE)/bin data

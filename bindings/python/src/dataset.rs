@@ -52,10 +52,11 @@ impl Folder {
         (0..self.0.len()).map(|sample| self.0.target(sample)).collect()
     }
 
-    fn path(&self, sample: u64) -> PyResult<PathBuf> {
+    /// The file of a sample, relative to the root.
+    fn name(&self, sample: u64) -> PyResult<&OsStr> {
         if sample >= self.0.len() {
             return Err(pyo3::exceptions::PyIndexError::new_err("sample index out of range"));
         }
-        Ok(self.0.path(sample))
+        Ok(OsStr::from_bytes(self.0.name(sample)))
     }
 }

@@ -5,10 +5,14 @@ import functools
 import json
 from collections import deque
 
+import PIL
 import torch
 import torchvision.transforms.functional as F
 from forebay import _native
 from PIL import Image
+
+#: Levels that resized pixels may differ by: older Pillows go through the two passes in another order.
+LEVELS = 0 if int(PIL.__version__.split(".")[0]) >= 13 else 1
 
 _COLOURS = {
     "brightness": lambda image, op: F.adjust_brightness(image, op["factor"]),
@@ -42,7 +46,8 @@ def replay(transforms, numbers, image):
             image = transform(image)
             take("pad"), take("crop")
         elif name in ("RandomCrop", "RandomResizedCrop"):
-            take("pad") if name == "RandomCrop" else None
+            while name == "RandomCrop" and take("pad"):
+                pass  # v1 pads up to three times
             image = _with_box(transform, image, take("crop"))
             take("resize")
         elif name == "RandomHorizontalFlip":

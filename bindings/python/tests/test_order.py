@@ -1,5 +1,6 @@
 """Guards exactly once, the order contracts and reproducibility, for every way to say what is drawn."""
 
+import gc
 import itertools
 
 import forebay
@@ -391,3 +392,15 @@ def test_images_of_different_sizes_need_a_collate_fn(mixed):
     for number, (image, _) in enumerate(batch):
         with forebay.DataLoader(mixed, None, sampler=[number]) as loader:
             assert torch.equal(image, next(iter(loader))[0].float() / 255)
+
+
+def test_a_loader_that_is_left_in_mid_epoch_and_dropped_gives_its_memory_back_at_once(small):
+    gc.disable()
+    try:
+        loader = forebay.DataLoader(small, batch_size=2, shuffle=True, transform=runs.CROP)
+        for _ in loader:
+            break
+        del loader, _
+        forebay.configure(threads=2)  # refuses while a loader is open
+    finally:
+        gc.enable()

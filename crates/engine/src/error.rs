@@ -58,9 +58,9 @@ pub enum Fault {
     /// The codec gave up.
     #[error("corrupt image data: {0}")]
     Corrupt(String),
-    /// Decoding would take more memory than a worker may use.
+    /// It would take more memory than a worker may use.
     #[error(
-        "decoding needs {need} bytes but a worker may use {allowed}; raise FOREBAY_MEMORY or forebay.configure(memory=…)"
+        "it needs {need} bytes but a worker may use {allowed}; raise FOREBAY_MEMORY or forebay.configure(memory=…)"
     )]
     TooLarge {
         /// Bytes needed.

@@ -155,7 +155,7 @@ proptest! {
 }
 
 fn long() -> bool {
-    std::env::var_os("FOREBAY_TEST_LONG").is_some()
+    std::env::var("FOREBAY_TEST_LONG").is_ok_and(|value| value == "1")
 }
 
 #[test]

@@ -135,17 +135,18 @@ impl Drawn {
                 self.resize(width, height, *filter);
             }
             Step::CenterCrop { height, width } => self.center_crop(*width, *height),
-            Step::RandomCrop { height, width, padding, pad_if_needed, fill, mode } => {
-                let mut border = *padding;
-                let inner = (
-                    self.width.saturating_add(border[0] + border[2]),
-                    self.height.saturating_add(border[1] + border[3]),
-                );
-                if *pad_if_needed {
-                    let (dx, dy) = (width.saturating_sub(inner.0), height.saturating_sub(inner.1));
-                    border = [border[0] + dx, border[1] + dy, border[2] + dx, border[3] + dy];
+            Step::RandomCrop { height, width, padding, pad_if_needed, fill, mode, in_turn } => {
+                let [left, top, right, bottom] = *padding;
+                let short = |want: u32, have: u32| if *pad_if_needed { want.saturating_sub(have) } else { 0 };
+                let dx = short(*width, self.width + left + right);
+                let dy = short(*height, self.height + top + bottom);
+                if *in_turn {
+                    for border in [*padding, [dx, 0, dx, 0], [0, dy, 0, dy]] {
+                        self.pad(border, *fill, *mode);
+                    }
+                } else {
+                    self.pad([left + dx, top + dy, right + dx, bottom + dy], *fill, *mode);
                 }
-                self.pad(border, *fill, *mode);
                 if self.width < *width || self.height < *height {
                     return Err(Error::CropTooLarge {
                         crop: (*height, *width),

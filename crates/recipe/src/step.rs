@@ -116,6 +116,10 @@ pub enum Step {
         /// Kind of the padding.
         #[serde(default)]
         mode: PadMode,
+        /// Pad for `padding`, width and height one after the other, as torchvision's v1 does: a mirror
+        /// then mirrors what was padded before.
+        #[serde(default)]
+        in_turn: bool,
     },
     /// Cut a box of random area and aspect, then resample it.
     RandomResizedCrop {

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .errors import ClosedError
+from .errors import ClosedError, InvalidError
 
 if TYPE_CHECKING:
     from ._native import Batch
@@ -20,13 +20,13 @@ _AHEAD = 4
 class Feeder:
     """Takes indices from a Python sampler, a few batches ahead, and feeds them to the job."""
 
-    def __init__(self, source: Iterator[Any], size: int | None) -> None:
-        #: ``size`` is None when the source yields whole batches.
-        self._source, self._size = source, size
-        self._fed, self._taken, self._done = 0, 0, False
+    def __init__(self, source: Iterator[Any], size: int | None, base: int) -> None:
+        #: ``size`` is None when the source yields whole batches; ``base`` samples were received before.
+        self._source, self._size, self._base = source, size, base
+        self._ahead, self._done = 0, False
 
     def feed(self, job: Any) -> None:
-        while not self._done and self._fed - self._taken < _AHEAD:
+        while not self._done and self._ahead < _AHEAD:
             if self._size is None:
                 chunk = next(self._source, None)
             else:
@@ -35,11 +35,17 @@ class Feeder:
                 self._done = True
                 job.feed_end()
             else:
-                job.feed([int(index) for index in chunk])
-                self._fed += 1
+                indices = [int(index) for index in chunk]
+                if any(index < 0 for index in indices):
+                    raise InvalidError(f"the sampler yielded the negative index {min(indices)}")
+                job.feed(indices)
+                # What was received before a resume is passed over, and no batch comes of it.
+                passed = min(self._base, len(indices))
+                self._base -= passed
+                self._ahead += passed < len(indices)
 
     def took(self) -> None:
-        self._taken += 1
+        self._ahead -= 1
 
 
 class LoaderIterator:
@@ -47,6 +53,7 @@ class LoaderIterator:
 
     def __init__(self, loader: DataLoader, feeder: Feeder | None) -> None:
         self._loader, self._feeder, self._over = loader, feeder, False
+        self._turn = loader._turn
 
     def __iter__(self) -> LoaderIterator:
         return self
@@ -58,9 +65,13 @@ class LoaderIterator:
         loader = self._loader
         if self._over:
             raise StopIteration
-        if loader._iterator is not self:
+        if loader._job is None:
+            raise ClosedError("the loader was closed")
+        if loader._turn != self._turn:
             raise ClosedError(
-                "a newer iter(loader) has taken over; use a second loader to iterate twice at a time"
+                "a newer iter(loader), set_epoch() or load_state_dict() has taken over; "
+                "use a second loader to iterate twice at a time"
+            ) has taken over; use a second loader to iterate twice at a time"
             )
         try:
             if self._feeder is not None:

@@ -46,7 +46,7 @@ class ImageFolder:
 
     def path(self, index: int) -> str:
         """File of a sample."""
-        return os.fsdecode(self._native.path(index))
+        return os.path.join(self.root, os.fsdecode(self._native.name(index)))
 
     def __len__(self) -> int:
         return len(self._native)

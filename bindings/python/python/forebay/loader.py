@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -12,7 +14,7 @@ from . import _native
 from ._frameworks import framework
 from ._iterator import Feeder, LoaderIterator
 from .dataset import ImageFolder
-from .errors import InvalidError, VersionError
+from .errors import ForkError, InvalidError, VersionError
 from .lower import lower
 
 #: Version of the state's format.
@@ -103,10 +105,10 @@ class DataLoader:
 
         self._job: Any = None
         self._framework: Any = None
-        self._iterator: LoaderIterator | None = None
+        # The iterator in use is known by its number: a reference would keep a dropped loader alive.
+        self._turn, self._iterating = 0, False
         self._epoch = 0  # of the iterator in use, else of the next one
         self._received = _native.ReceivedSet()
-        self._batches = 0  # taken from a batch sampler in this epoch
         self._resuming = False
         self._generator_state: str | None = None
         self._failures: list[tuple[int, str, str, str]] = []
@@ -189,11 +191,13 @@ class DataLoader:
         """Make the next ``iter()`` that of ``epoch``; without it epochs count up by themselves."""
         if epoch < 0:
             raise ValueError(f"epoch should be non-negative, but got {epoch}")
-        self._iterator = None
-        self._epoch, self._received, self._batches, self._resuming = epoch, _native.ReceivedSet(), 0, False
+        self._turn += 1
+        self._iterating = False
+        self._epoch, self._received, self._resuming = epoch, _native.ReceivedSet(), False
+        self._generator_state = None
 
     def __iter__(self) -> Iterator[Any]:
-        if self._iterator is not None:
+        if self._iterating:
             # An epoch that was left early is over; the next one begins.
             self.set_epoch(self._epoch + 1)
         if self._job is None:
@@ -203,15 +207,16 @@ class DataLoader:
             self._job.start(self._epoch, self._received.json())
             feeder = None
         else:
-            self._keep_generator(source)
+            self._keep_generator()
             given = self.batch_sampler is not None
             base = json.loads(self._received.json())["base"]
             indices = iter(source)
-            feeder = Feeder(indices, None if given else self.batch_size or 1)
+            feeder = Feeder(indices, None if given else self.batch_size or 1, base)
             self._job.start_fed(self._epoch, base, given)
         self._resuming = False
-        self._iterator = LoaderIterator(self, feeder)
-        return self._iterator
+        self._turn += 1
+        self._iterating = True
+        return LoaderIterator(self, feeder)
 
     def _open(self) -> None:
         self._framework = framework(self.pin_memory)
@@ -230,11 +235,17 @@ class DataLoader:
         if self._failures:
             self._job.set_quarantine(self._failures)
 
-    def _keep_generator(self, source: Any) -> None:
+    def _sampler_generator(self) -> Any:
+        source = self.batch_sampler if self.batch_sampler is not None else self._sampler
         generator = getattr(source, "generator", None)
         if generator is None:
             generator = getattr(getattr(source, "sampler", None), "generator", None)
-        if generator is None or not hasattr(generator, "get_state"):
+        return generator if hasattr(generator, "get_state") else None
+
+    def _keep_generator(self) -> None:
+        """Where the sampler's generator stood at the epoch's start, or is put there when resuming."""
+        generator = self._sampler_generator()
+        if generator is None:
             self._generator_state = None
         elif self._resuming and self._generator_state is not None:
             import torch
@@ -242,11 +253,10 @@ class DataLoader:
             raw = bytearray(base64.b64decode(self._generator_state))
             generator.set_state(torch.frombuffer(raw, dtype=torch.uint8).clone())
         else:
-            self._generator_state = base64.b64encode(bytes(generator.get_state().tolist())).decode()
+            self._generator_state = _encoded(generator)
 
     def _receive(self, batch: Any) -> None:
         self._received.add(batch)
-        self._batches += 1
 
     def _end_epoch(self) -> None:
         self.set_epoch(self._epoch + 1)
@@ -255,6 +265,9 @@ class DataLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """What was received, exactly: small, JSON-safe, valid at any time; see ``load_state_dict``."""
+        start = self._generator_state
+        if start is None and (generator := self._sampler_generator()) is not None:
+            start = _encoded(generator)  # the coming epoch begins where the generator stands
         return {
             "version": _STATE,
             "dataset": self.dataset.fingerprint,
@@ -263,39 +276,48 @@ class DataLoader:
             "shuffle": self.shuffle,
             "epoch": self._epoch,
             "received": json.loads(self._received.json()),
-            "generator": self._generator_state,
+            "generator": start,
             "quarantine": [[f["sample"], f["path"], f["stage"], f["cause"]] for f in self.quarantine],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next ``iter()`` go on after what ``state`` says was received."""
-        version = state.get("version")
+        version = state.get("version") if isinstance(state, dict) else None
         if not isinstance(version, int):
             raise InvalidError("this is not a state of a forebay loader")
         if version > _STATE:
             raise VersionError(
                 f"state version {version} is newer than this Forebay understands; upgrade Forebay"
             )
-        if (state["samples"], state["dataset"]) != (len(self.dataset), self.dataset.fingerprint):
+        try:
+            samples, fingerprint = int(state["samples"]), str(state["dataset"])
+            seed, epoch = operator.index(state["seed"]), operator.index(state["epoch"])
+            shuffle, generator = bool(state["shuffle"]), state["generator"]
+            received_text = json.dumps(state["received"])
+            failures = [(operator.index(s), str(p), str(g), str(c)) for s, p, g, c in state["quarantine"]]
+            if generator is not None:
+                base64.b64decode(generator, validate=True)
+        except (KeyError, TypeError, ValueError) as problem:
+            raise InvalidError(f"the state is damaged: {problem!r}") from problem
+        if epoch < 0 or not 0 <= seed < 1 << 64:
+            raise InvalidError(f"the state is damaged: epoch {epoch}, seed {seed}")
+        if (samples, fingerprint) != (len(self.dataset), self.dataset.fingerprint):
             raise InvalidError(
-                f"the state belongs to another dataset ({state['samples']} samples, {state['dataset']}); "
+                f"the state belongs to another dataset ({samples} samples, {fingerprint}); "
                 f"this one has {len(self.dataset)} samples, {self.dataset.fingerprint}"
             )
-        if state["shuffle"] != self.shuffle:
-            raise InvalidError(f"the state was made with shuffle={state['shuffle']}")
-        received = _native.ReceivedSet(
-            json.dumps(state["received"]), len(self.dataset) if self._own_order else (1 << 63)
-        )
-        self.set_epoch(state["epoch"])
-        self._received, self._resuming = received, True
-        self._generator_state = state.get("generator")
-        if state["seed"] != self.seed:
-            self.seed = state["seed"]
+        if shuffle != self.shuffle:
+            raise InvalidError(f"the state was made with shuffle={shuffle}")
+        received = _native.ReceivedSet(received_text, len(self.dataset) if self._own_order else 1 << 63)
+
+        if seed != self.seed:
             self.close()
-        self._failures = [(int(s), os.fspath(p), str(g), str(c)) for s, p, g, c in state["quarantine"]]
-        self._reported = len(self._failures)
+            self.seed = seed
+        self.set_epoch(epoch)
+        self._received, self._resuming, self._generator_state = received, True, generator
+        self._failures, self._reported = failures, len(failures)
         if self._job is not None:
-            self._job.set_quarantine(self._failures)
+            self._job.set_quarantine(failures)
 
     @property
     def _own_order(self) -> bool:
@@ -307,9 +329,9 @@ class DataLoader:
         """Give back threads' work and memory; iterating again starts anew."""
         if self._job is not None:
             job, self._job = self._job, None
-            self._failures = job.quarantine()
+            with contextlib.suppress(ForkError):
+                self._failures = job.quarantine()
             job.close()
-        self._iterator = None
 
     def __enter__(self) -> DataLoader:
         return self
@@ -320,8 +342,10 @@ class DataLoader:
     def __getstate__(self) -> dict[str, Any]:
         # A loader that is pickled, to be used in a spawned process, starts there from its state.
         state = dict(self.__dict__)
-        received = self._received.json()
-        state.update(_job=None, _framework=None, _iterator=None, _received=received, _failures=[])
+        failures = [(f["sample"], f["path"], f["stage"], f["cause"]) for f in self.quarantine]
+        state.update(_job=None, _framework=None, _iterating=False, _failures=failures)
+        state["_resuming"] = self._resuming or self._iterating
+        state["_received"] = self._received.json()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -346,6 +370,10 @@ class _OwnOrder:
         if not loader.shuffle:
             return iter(range(len(self)))
         return iter(_native.permutation(len(self), loader.seed, loader._epoch))
+
+
+def _encoded(generator: Any) -> str:
+    return base64.b64encode(bytes(generator.get_state().tolist())).decode()
 
 
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:

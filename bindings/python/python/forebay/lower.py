@@ -132,6 +132,7 @@ def _random_crop(t: Any) -> list[Step]:
             "pad_if_needed": bool(t.pad_if_needed),
             "fill": _fill(t.fill),
             "mode": str(t.padding_mode),
+            "in_turn": ".v2" not in type(t).__module__,
         }
     ]
 

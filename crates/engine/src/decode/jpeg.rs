@@ -22,6 +22,9 @@ const MARGIN: u32 = 2;
 /// Scans of a progressive file beyond this are an attack, not a photograph.
 const MAX_SCANS: c_int = 500;
 
+/// What the library may always use.
+const LEAST_MEMORY: u64 = 1 << 20;
+
 /// `struct fb_jpeg` of jpeg.c.
 #[repr(C)]
 struct Handle {
@@ -143,6 +146,9 @@ impl Decoder {
         let region = region(header, wanted, denominator);
         let channels = if header.components == 4 { 4 } else { 3 };
         out.reset(region, channels, limit)?;
+        // A progressive file keeps all its coefficients while it is decoded; a baseline one needs little.
+        let used = u64::from(region.width) * u64::from(region.height) * channels as u64;
+        let memory = (limit - used).max(LEAST_MEMORY);
         let rows = out.bytes_mut();
         assert!(
             rows.len() >= region.width as usize * region.height as usize * channels,
@@ -158,7 +164,7 @@ impl Decoder {
                 region.y,
                 region.width,
                 region.height,
-                limit,
+                memory,
                 c_int::from(self.fast),
                 rows.as_mut_ptr(),
             )
@@ -172,20 +178,21 @@ impl Decoder {
         Ok(())
     }
 
-    fn check(&self, code: c_int) -> Result<(), Fault> {
+    fn message(&self) -> String {
         // SAFETY: the message is a NUL-ended string that lives as long as the handle.
-        let message = || {
-            unsafe { CStr::from_ptr(fb_jpeg_message(self.handle.as_ptr())) }.to_string_lossy().into_owned()
-        };
+        unsafe { CStr::from_ptr(fb_jpeg_message(self.handle.as_ptr())) }.to_string_lossy().into_owned()
+    }
+
+    fn check(&self, code: c_int) -> Result<(), Fault> {
         match code {
             0 => Ok(()),
             1 => Err(Fault::Truncated),
-            3 => Err(Fault::NotAnImage(format!(": {}", message()))),
+            3 => Err(Fault::NotAnImage(format!(": {}", self.message()))),
             4 => Err(Fault::Unsupported(format!(
                 "decoding needs more memory than a worker may use ({}); raise FOREBAY_MEMORY",
-                message()
+                self.message()
             ))),
-            _ => Err(Fault::Corrupt(message())),
+            _ => Err(Fault::Corrupt(self.message())),
         }
     }
 }
@@ -213,8 +220,7 @@ impl Drop for Decoder {
 
 /// Checks that the file has image data and that an end marker closes it, before the codec sees it.
 ///
-/// A crop may stop before a missing end, and whether a sample fails must not depend on its crop. And a
-/// header that breaks off is taken by TurboJPEG for a file of tables, with the size of the image before.
+/// A crop may stop before a missing end, and whether a sample fails must not depend on its crop.
 fn check_markers(bytes: &[u8]) -> Result<(), Fault> {
     let mut at = 2;
     loop {

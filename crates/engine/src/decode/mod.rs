@@ -84,8 +84,9 @@ impl Decoder {
                 self.jpeg.decode(bytes, header, wanted, denominator, limit, out)?;
                 Ok(denominator)
             }
-            Header::Png(..) => png::decode(bytes, limit, out).map(|()| 1),
-            Header::Webp(..) => webp::decode(bytes, limit, out).map(|()| 1),
+            // These codecs hold the image a second time while they work.
+            Header::Png(..) => png::decode(bytes, limit / 2, out).map(|()| 1),
+            Header::Webp(..) => webp::decode(bytes, limit / 2, out).map(|()| 1),
         }
     }
 }

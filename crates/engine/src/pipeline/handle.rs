@@ -95,18 +95,18 @@ impl Job {
     /// Adds samples to a fed epoch.
     pub fn feed(&mut self, samples: &[u64]) -> Result<()> {
         let id = self.run;
+        let n = self.with(|job| job.spec.folder.len())?;
+        if let Some(bad) = samples.iter().find(|&&sample| sample >= n) {
+            return Err(Error::Invalid(format!(
+                "the sampler yielded index {bad}, but there are {n} samples"
+            )));
+        }
+        self.shared().make_room(self.id, samples.len() as u64)?;
         self.with(|job| {
-            let n = job.spec.folder.len();
-            if let Some(bad) = samples.iter().find(|&&sample| sample >= n) {
-                return Err(Error::Invalid(format!(
-                    "the sampler yielded index {bad}, but there are {n} samples"
-                )));
-            }
             if let Some(run) = job.run(id) {
                 run.feed(samples);
             }
-            Ok(())
-        })?
+        })
     }
 
     /// Says that nothing more will be fed.
@@ -148,6 +148,9 @@ impl Job {
     }
 
     fn poll(&self, state: &mut State) -> Result<Next> {
+        if let Some(bug) = &state.broken {
+            return Err(Error::Panic(bug.clone()));
+        }
         let job = state.jobs.get_mut(&self.id).ok_or(Error::Closed)?;
         // Two slots are the job's to hold, more only where the budget gave more.
         let may_hold = job.share.slots.saturating_sub(2).max(2);

@@ -55,6 +55,8 @@ pub(super) struct JobState {
     pub(super) finisher: Arc<Finisher>,
     pub(super) counters: Arc<Counters>,
     pub(super) share: Share,
+    /// Samples in the largest batch that the share was planned for.
+    pub(super) planned: u64,
     pub(super) arrived: Arc<Condvar>,
     pub(super) runs: VecDeque<Run>,
     pub(super) filling: Vec<Arc<Filling>>,
@@ -73,6 +75,7 @@ impl JobState {
     pub(super) fn new(id: u64, spec: Spec, finisher: Finisher, share: Share, gauge: Arc<Gauge>) -> Self {
         JobState {
             id,
+            planned: spec.batch,
             spec: Arc::new(spec),
             finisher: Arc::new(finisher),
             counters: Arc::default(),
@@ -94,6 +97,14 @@ impl JobState {
 
     fn cut(&self) -> Cuts {
         Cuts::Every { batch: self.spec.batch, drop_last: self.spec.drop_last }
+    }
+
+    /// Takes a larger share, for batches of up to `batch` samples.
+    pub(super) fn grow(&mut self, batch: u64, share: Share) {
+        // What was counted at the old size is counted at the new one.
+        self.gauge.add(self.samples_made * share.sample_bytes);
+        self.gauge.sub(self.samples_made * self.share.sample_bytes);
+        (self.planned, self.share) = (batch, share);
     }
 
     /// Opens a run over the job's own order.

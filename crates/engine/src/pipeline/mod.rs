@@ -64,6 +64,8 @@ struct State {
     reserved: u64,
     idle: usize,
     stopping: bool,
+    /// A thread met a bug: what it was doing is lost, so every job is told.
+    broken: Option<String>,
 }
 
 impl Engine {
@@ -150,6 +152,32 @@ impl Shared {
     }
 
     fn worker(&self) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work_until_stopped())) {
+            let mut state = self.lock();
+            state.broken = Some(message(&*panic));
+            state.jobs.values().for_each(|job| job.arrived.notify_all());
+        }
+    }
+
+    /// Gives a job a larger share when a batch is larger than those it was planned for.
+    fn make_room(&self, id: u64, batch: u64) -> Result<()> {
+        let mut state = self.lock();
+        let reserved = state.reserved;
+        let job = state.jobs.get_mut(&id).ok_or(Error::Closed)?;
+        if batch <= job.planned {
+            return Ok(());
+        }
+        let config = &self.config;
+        let left = (config.memory - config.scratch()).saturating_sub(reserved - job.share.bytes());
+        let spec = Spec { batch, ..(*job.spec).clone() };
+        let share = Share::plan(&spec, &job.finisher, left, config.memory, config.threads as u64)?;
+        let reserved = reserved - job.share.bytes() + share.bytes();
+        job.grow(batch, share);
+        state.reserved = reserved;
+        Ok(())
+    }
+
+    fn work_until_stopped(&self) {
         let mut preparer = match Preparer::open(self.config.scratch() / self.config.threads as u64) {
             Ok(preparer) => preparer,
             Err(_) => return,
@@ -257,7 +285,7 @@ fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
                 break;
             }
             Ok(Err((stage, fault))) => failures.push((sample, stage, fault)),
-            Err(panic) => failures.push((sample, Stage::Augment, Fault::Corrupt(message(&panic)))),
+            Err(panic) => failures.push((sample, Stage::Augment, Fault::Corrupt(message(&*panic)))),
         }
     }
     let made = match made {

@@ -95,7 +95,7 @@ impl Share {
                 share.bytes(),
             )));
         }
-        // More only from the first half, so that a second loader still finds room.
+        // More where there is room for it.
         for grown in
             [Share { samples: wanted, ..share }, Share { samples: wanted, slots: WANTED_SLOTS, ..share }]
         {

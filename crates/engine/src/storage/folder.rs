@@ -65,6 +65,11 @@ impl Folder {
         self.index.file(sample as usize).1
     }
 
+    /// File of a sample, relative to the root.
+    pub fn name(&self, sample: u64) -> &[u8] {
+        self.index.file(sample as usize).0
+    }
+
     /// File of a sample.
     pub fn path(&self, sample: u64) -> PathBuf {
         join(&self.root, self.index.file(sample as usize).0)
@@ -78,9 +83,6 @@ impl Folder {
     /// Reads the file of a sample into `into`; at most `limit` bytes.
     pub fn read(&self, sample: u64, limit: u64, into: &mut Vec<u8>) -> Result<(), Fault> {
         let (name, _, size, mtime) = self.index.file(sample as usize);
-        if size > limit {
-            return Err(Fault::TooLarge { need: size, allowed: limit });
-        }
         let mut file = File::open(join(&self.root, name))?;
         let meta = file.metadata()?;
         let now = (meta.len(), mtime_ns(&meta));
@@ -91,6 +93,9 @@ impl Folder {
                 format!("{size} bytes of time {}.{:09}", time / 1_000_000_000, time % 1_000_000_000)
             };
             return Err(Fault::Changed { was: say((size, mtime)), is: say(now) });
+        }
+        if size > limit {
+            return Err(Fault::TooLarge { need: size, allowed: limit });
         }
         let size = size as usize;
         if into.len() < size {
