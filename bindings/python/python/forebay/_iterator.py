@@ -71,7 +71,6 @@ class LoaderIterator:
             raise ClosedError(
                 "a newer iter(loader), set_epoch() or load_state_dict() has taken over; "
                 "use a second loader to iterate twice at a time"
-            ) has taken over; use a second loader to iterate twice at a time"
             )
         try:
             if self._feeder is not None:
