@@ -12,7 +12,7 @@ use crate::error::{Fault, Stage};
 use crate::{Error, Result};
 
 /// Reads every file once on `threads` threads; prepares and finishes it into a buffer that is reused, or
-/// with `decode_only` only decodes all of it. Returns the number of images.
+/// with `decode_only` only decodes all of it, by libjpeg-turbo alone. Returns the number of images.
 pub fn run(files: &[PathBuf], recipe: &Recipe, seed: u64, threads: usize, decode_only: bool) -> Result<u64> {
     let finisher = Finisher::new(recipe, Output::default())?;
     let next = AtomicUsize::new(0);
@@ -20,7 +20,7 @@ pub fn run(files: &[PathBuf], recipe: &Recipe, seed: u64, threads: usize, decode
         let loops: Vec<_> = (0..threads.max(1))
             .map(|_| {
                 scope.spawn(|| {
-                    let mut buffers = Buffers::open()?;
+                    let mut buffers = Buffers::open(decode_only)?;
                     let mut done = 0;
                     loop {
                         let sample = next.fetch_add(1, Ordering::Relaxed);
@@ -51,8 +51,9 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn open() -> Result<Self> {
-        let decoder = Decoder::open().map_err(|fault| Error::Invalid(fault.to_string()))?;
+    fn open(plain: bool) -> Result<Self> {
+        let decoder = if plain { Decoder::open_plain() } else { Decoder::open() };
+        let decoder = decoder.map_err(|fault| Error::Invalid(fault.to_string()))?;
         Ok(Buffers {
             decoder,
             augmenter: Augmenter::default(),

@@ -47,6 +47,11 @@ impl Decoder {
         Ok(Decoder { jpeg: jpeg::Decoder::open()? })
     }
 
+    /// Decoders that leave all JPEG work to libjpeg-turbo, to compare with.
+    pub fn open_plain() -> Result<Self, Fault> {
+        Ok(Decoder { jpeg: jpeg::Decoder::open_plain()? })
+    }
+
     /// Recognises the format and reads the header; nothing is allocated for pixels yet.
     pub fn header(&mut self, bytes: &[u8]) -> Result<Header, Fault> {
         match bytes {
