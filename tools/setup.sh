@@ -38,7 +38,7 @@ fi
 uv=$(command -v uv || true)
 if [ -z "$uv" ]; then
     # An environment of its own for uv: the system's Python may be closed to pip.
-    [ -x "$venv-uv/bin/uv" ] || { python3 -m venv "$venv-uv" && "$venv-uv/bin/pip" install -q uv; }
+    [ -x "$venv-uv/bin/uv" ] || { python3 -m venv "$venv-uv" && "$venv-uv/bin/pip" install -q uv==0.13.7; }
     uv="$venv-uv/bin/uv"
 fi
 [ -x "$venv/bin/python" ] || "$uv" venv --quiet --python "$(command -v python3)" "$venv"

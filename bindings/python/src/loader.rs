@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use forebay_engine::batch::{self, Images};
+use forebay_engine::batch::{self, Column, Span, Values};
 use forebay_engine::pipeline::{self, Failure, Next, OnError, Spec};
 use forebay_engine::{Error, Result};
 use forebay_policy::Received;
-use forebay_recipe::Recipe;
+use forebay_recipe::{Kind, Recipe};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -124,6 +124,7 @@ impl Job {
                 }
             }
             let (now, peak) = job.engine().memory();
+            metrics.set_item("idle_seconds", job.engine().idle_ns() as f64 / 1e9)?;
             metrics.set_item("bytes", now)?;
             metrics.set_item("peak_bytes", peak)?;
             metrics.set_item("budget_bytes", job.engine().config().memory)?;
@@ -159,29 +160,24 @@ pub(crate) struct Batch(batch::Batch);
 
 #[pymethods]
 impl Batch {
-    /// One tensor, or `None` when shapes differ.
-    #[getter]
-    fn images(&self) -> Option<Tensor> {
-        match &self.0.images {
-            Images::Stacked(span) => Some(Tensor::new(self.0.lease.clone(), span.clone())),
-            Images::Ragged(_) => None,
-        }
-    }
-
-    /// One tensor per sample when shapes differ.
-    #[getter]
-    fn ragged(&self) -> Vec<Tensor> {
-        match &self.0.images {
-            Images::Stacked(_) => Vec::new(),
-            Images::Ragged(spans) => {
-                spans.iter().map(|s| Tensor::new(self.0.lease.clone(), s.clone())).collect()
-            }
-        }
-    }
-
-    #[getter]
-    fn targets(&self) -> Tensor {
-        Tensor::new(self.0.lease.clone(), self.0.targets.clone())
+    /// (name, kind, tensor, or a list of tensors where shapes differ) of every field.
+    fn columns<'py>(&self, py: Python<'py>) -> PyResult<Vec<(&str, &'static str, Bound<'py, PyAny>)>> {
+        let tensor = |span: &Span| Tensor::new(self.0.lease.clone(), span.clone());
+        let columns = self.0.columns.iter().map(|Column { field, values }| {
+            let values = match values {
+                Values::Stacked(span) => tensor(span).into_pyobject(py)?.into_any(),
+                Values::Ragged(spans) => {
+                    spans.iter().map(tensor).collect::<Vec<_>>().into_pyobject(py)?.into_any()
+                }
+            };
+            let kind = match field.kind {
+                Kind::Image => "image",
+                Kind::Class => "class",
+                _ => "other",
+            };
+            Ok((field.name.as_str(), kind, values))
+        });
+        columns.collect()
     }
 
     #[getter]

@@ -30,6 +30,8 @@ pub struct Taps {
     pub stride: usize,
     /// Weights, `stride` per output, zero behind the last tap.
     pub weights: Vec<i32>,
+    /// Room for the weights of one output before they are rounded.
+    pub line: Vec<f64>,
     /// Pairs of taps, `stride / 2` per output: two low halves in one word, two high halves in the next.
     split: Vec<[i32; 2]>,
 }

@@ -19,4 +19,3 @@ pub mod storage;
 pub use config::{Config, parse_bytes};
 pub use counters::{Counter, Counters, Gauge};
 pub use error::{Error, Fault, Result, Stage};
-pub use prepare::Preparer;

@@ -15,7 +15,7 @@ const KEEP: usize = 16 << 20;
 
 /// Everything a thread needs to prepare samples.
 #[derive(Debug)]
-pub struct Preparer {
+pub(crate) struct Preparer {
     decoder: Decoder,
     augmenter: Augmenter,
     encoded: Vec<u8>,
@@ -23,9 +23,24 @@ pub struct Preparer {
     limit: u64,
 }
 
+/// One copy to be made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Order<'a> {
+    /// Where its sample is.
+    pub(crate) folder: &'a Folder,
+    /// What is done to it.
+    pub(crate) recipe: &'a Recipe,
+    /// Which copy.
+    pub(crate) name: &'a CopyName,
+    /// Bytes that the result may take.
+    pub(crate) room: u64,
+    /// Where the work is counted.
+    pub(crate) counters: &'a Counters,
+}
+
 impl Preparer {
     /// Buffers for one thread that may use `limit` bytes of scratch.
-    pub fn open(limit: u64) -> Result<Self, Fault> {
+    pub(crate) fn open(limit: u64) -> Result<Self, Fault> {
         Ok(Preparer {
             decoder: Decoder::open()?,
             augmenter: Augmenter::default(),
@@ -36,21 +51,13 @@ impl Preparer {
     }
 
     /// Bytes of scratch held now.
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.encoded.capacity() + self.decoded.capacity() + self.augmenter.capacity()
     }
 
-    /// Makes the copy `name` in `out`, which may grow to `room` bytes.
-    pub fn prepare(
-        &mut self,
-        folder: &Folder,
-        recipe: &Recipe,
-        name: &CopyName,
-        room: u64,
-        counters: &Counters,
-        out: &mut Pixels,
-    ) -> Result<Drawn, (Stage, Fault)> {
-        let result = self.read_and_make(folder, recipe, name, room, counters, out);
+    /// Makes the copy that `order` names in `out`.
+    pub(crate) fn prepare(&mut self, order: &Order<'_>, out: &mut Pixels) -> Result<Drawn, (Stage, Fault)> {
+        let result = self.read_and_make(order, out);
         if self.encoded.capacity() > KEEP {
             self.encoded = Vec::new();
         }
@@ -59,15 +66,8 @@ impl Preparer {
         result
     }
 
-    fn read_and_make(
-        &mut self,
-        folder: &Folder,
-        recipe: &Recipe,
-        name: &CopyName,
-        room: u64,
-        counters: &Counters,
-        out: &mut Pixels,
-    ) -> Result<Drawn, (Stage, Fault)> {
+    fn read_and_make(&mut self, order: &Order<'_>, out: &mut Pixels) -> Result<Drawn, (Stage, Fault)> {
+        let Order { folder, recipe, name, room, counters } = *order;
         let start = Instant::now();
         folder.read(name.sample, self.limit / 4, &mut self.encoded).map_err(|fault| (Stage::Read, fault))?;
         counters.reads.add(1);

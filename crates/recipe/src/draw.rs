@@ -303,3 +303,90 @@ fn erased(coins: &mut Coins, width: u32, height: u32, scale: [f64; 2], ratio: [f
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Decode;
+
+    fn name(sample: u64) -> CopyName {
+        CopyName { seed: 1, sample, generation: 0, occurrence: 0 }
+    }
+
+    /// Follows the sizes through the operations; fails when one leaves the image.
+    fn replay(drawn: &Drawn, mut width: u32, mut height: u32) -> (u32, u32) {
+        for op in &drawn.ops {
+            match op {
+                Op::Crop(rect) => {
+                    assert!(rect.width > 0 && rect.height > 0);
+                    assert!(rect.x + rect.width <= width && rect.y + rect.height <= height, "{rect:?}");
+                    (width, height) = (rect.width, rect.height);
+                }
+                Op::Pad { border, .. } => {
+                    (width, height) = (width + border[0] + border[2], height + border[1] + border[3]);
+                }
+                Op::Resize { width: w, height: h, .. } => (width, height) = (*w, *h),
+                _ => {}
+            }
+        }
+        (width, height)
+    }
+
+    proptest! {
+        #[test]
+        fn every_drawn_box_lies_in_the_image_and_the_size_is_what_it_says(
+            width in 1u32..3000, height in 1u32..3000, sample: u64, shorter in 1u32..300,
+        ) {
+            let steps = vec![
+                Step::Resize { to: ResizeTo::Shorter { shorter, max_size: None }, filter: Filter::Bilinear },
+                Step::RandomResizedCrop {
+                    height: 40, width: 50, scale: [0.08, 1.0], ratio: [0.75, 4.0 / 3.0], filter: Filter::Bilinear,
+                },
+                Step::RandomCrop {
+                    height: 60, width: 20, padding: [1, 2, 3, 4], pad_if_needed: true, fill: [0; 3],
+                    mode: PadMode::Reflect, in_turn: sample % 2 == 0,
+                },
+                Step::CenterCrop { height: 33, width: 64 },
+                Step::ToFloat { scale: true, dtype: crate::Dtype::Float32 },
+                Step::RandomErasing {
+                    p: 1.0, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: EraseValue::Constant(vec![0.0]),
+                },
+            ];
+            let recipe = Recipe::build(steps, Decode::Exact).expect("a recipe");
+            let drawn = recipe.draw(&name(sample), width, height).expect("drawn");
+            prop_assert_eq!(replay(&drawn, width, height), (64, 33));
+            prop_assert_eq!((drawn.width, drawn.height), (64, 33));
+            for Erasure { rect, .. } in &drawn.erasures {
+                prop_assert!(rect.x + rect.width <= 64 && rect.y + rect.height <= 33);
+            }
+            prop_assert_eq!(recipe.draw(&name(sample), width, height).expect("drawn"), drawn, "same name, same numbers");
+        }
+    }
+
+    #[test]
+    fn a_crop_larger_than_the_image_is_told() {
+        let step = Step::RandomCrop {
+            height: 10,
+            width: 10,
+            padding: [0; 4],
+            pad_if_needed: false,
+            fill: [0; 3],
+            mode: PadMode::Constant,
+            in_turn: false,
+        };
+        let recipe = Recipe::build(vec![step], Decode::Exact).expect("a recipe");
+        let error = recipe.draw(&name(0), 9, 20).expect_err("too small");
+        assert_eq!(error, Error::CropTooLarge { crop: (10, 10), image: (20, 9) });
+    }
+
+    #[test]
+    fn the_middle_is_where_python_rounds_it() {
+        let recipe =
+            Recipe::build(vec![Step::CenterCrop { height: 2, width: 2 }], Decode::Exact).expect("a recipe");
+        // (5 − 2) / 2 = 1.5 rounds to 2, (7 − 2) / 2 = 2.5 rounds to 2.
+        let drawn = recipe.draw(&name(0), 5, 7).expect("drawn");
+        assert_eq!(drawn.ops, [Op::Crop(Rect { x: 2, y: 2, width: 2, height: 2 })]);
+    }
+}

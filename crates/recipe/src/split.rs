@@ -255,3 +255,104 @@ fn three(v: &[f32]) -> [f32; 3] {
         _ => [v[0]; 3],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recipe(steps: &str) -> Result<Recipe, Error> {
+        Recipe::from_json(&format!("{{\"steps\": [{steps}]}}"))
+    }
+
+    const CROP: &str =
+        r#"{"op": "random_resized_crop", "height": 4, "width": 6, "scale": [0.1, 1], "ratio": [0.7, 1.4]}"#;
+    const FLOAT: &str = r#"{"op": "to_float", "scale": true}"#;
+    const NORMALIZE: &str = r#"{"op": "normalize", "mean": [0.5], "std": [0.2, 0.3, 0.4]}"#;
+    const ERASE: &str = r#"{"op": "random_erasing", "p": 1, "scale": [0.1, 0.2], "ratio": [0.3, 3], "value": {"constant": [0]}}"#;
+    const RESIZE: &str = r#"{"op": "resize", "to": {"shorter": 8}}"#;
+    const FLIP: &str = r#"{"op": "random_horizontal_flip", "p": 0.5}"#;
+
+    #[test]
+    fn splits_at_the_first_random_step_and_at_the_cast() {
+        let all = recipe(&[RESIZE, CROP, FLIP, FLOAT, NORMALIZE, ERASE].join(",")).expect("a recipe");
+        assert_eq!(all.split(), Split { prefix: 0..1, random: 1..3, finish: 3..6 });
+        assert_eq!(all.output_size(), Some((4, 6)));
+        let fixed = recipe(&[RESIZE, FLOAT].join(",")).expect("a recipe");
+        assert_eq!(fixed.split(), Split { prefix: 0..1, random: 1..1, finish: 1..2 });
+        assert!(!fixed.is_random() && fixed.output_size().is_none());
+    }
+
+    #[test]
+    fn a_misplaced_step_is_named_with_the_cure() {
+        for (steps, cure) in [
+            ([FLOAT, CROP].join(","), "move it before"),
+            ([NORMALIZE, FLOAT].join(","), "before it"),
+            ([ERASE, FLOAT].join(","), "move it behind"),
+            ([FLOAT, ERASE, NORMALIZE].join(","), "before random erasing"),
+            ([FLOAT, FLOAT].join(","), "keep one cast"),
+            ([FLOAT, NORMALIZE, NORMALIZE].join(","), "combine"),
+        ] {
+            match recipe(&steps) {
+                Err(Error::Order { why, .. }) => assert!(why.contains(cure), "{why}"),
+                other => panic!("{steps} gave {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_and_unknown_words_are_refused() {
+        for bad in [
+            r#"{"op": "random_horizontal_flip", "p": 1.5}"#,
+            r#"{"op": "resize", "to": {"height": 0, "width": 4}}"#,
+            r#"{"op": "resize", "to": {"shorter": 8, "max_size": 8}}"#,
+            r#"{"op": "color_jitter", "hue": [-0.6, 0.1]}"#,
+            r#"{"op": "random_resized_crop", "height": 4, "width": 4, "scale": [1, 0.5], "ratio": [1, 1]}"#,
+        ] {
+            assert!(matches!(recipe(bad), Err(Error::Value { .. })), "{bad}");
+        }
+        for bad in [r#"{"op": "sharpen"}"#, r#"{"op": "random_vertical_flip", "p": 1, "q": 1}"#, "7"] {
+            assert!(matches!(recipe(bad), Err(Error::Parse(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn fingerprints_tell_what_shares_pixels() {
+        let make = |steps: &[&str]| recipe(&steps.join(",")).expect("a recipe");
+        let base = make(&[RESIZE, CROP, FLOAT]);
+        assert_eq!(
+            base.fingerprint(),
+            make(&[RESIZE, CROP, FLOAT, NORMALIZE]).fingerprint(),
+            "finish is each job's own"
+        );
+        assert_ne!(base.fingerprint(), make(&[RESIZE, CROP, FLIP, FLOAT]).fingerprint());
+        assert_eq!(base.decoded_fingerprint(), make(&[RESIZE, FLIP, FLOAT]).decoded_fingerprint());
+        assert_ne!(base.decoded_fingerprint(), make(&[CROP, FLOAT]).decoded_fingerprint());
+        assert_ne!(
+            base.fingerprint(),
+            make(&[RESIZE, CROP, FLOAT, ERASE]).fingerprint(),
+            "a copy carries its erasures"
+        );
+        let scaled = Recipe::build(base.steps().to_vec(), Decode::Scaled).expect("a recipe");
+        assert_ne!(base.fingerprint(), scaled.fingerprint());
+    }
+
+    #[test]
+    fn json_and_back_is_the_same_recipe() {
+        let all = recipe(&[RESIZE, CROP, FLIP, FLOAT, NORMALIZE, ERASE].join(",")).expect("a recipe");
+        assert_eq!(Recipe::from_json(&all.to_json()).expect("a recipe"), all);
+    }
+
+    #[test]
+    fn outputs_resolve_or_say_why_not() {
+        let parse = |text| Output::parse(text).expect("an output");
+        let floats = recipe(&[CROP, FLOAT, NORMALIZE].join(",")).expect("a recipe");
+        let half = floats.finish(parse("float16/channels_last")).expect("fits");
+        assert_eq!((half.dtype, half.layout, half.scale), (Dtype::Float16, Layout::ChannelsLast, true));
+        assert_eq!(half.normalize, Some(([0.5; 3], [0.2, 0.3, 0.4])));
+        assert!(matches!(floats.finish(parse("uint8")), Err(Error::Output { .. })));
+        let bytes = recipe(CROP).expect("a recipe");
+        assert_eq!(bytes.finish(Output::default()).expect("fits").dtype, Dtype::Uint8);
+        assert!(bytes.finish(parse("float32")).expect("fits").scale);
+        assert!(Output::parse("float64").is_err());
+    }
+}

@@ -91,21 +91,24 @@ class LoaderIterator:
         return data
 
     def _collate(self, batch: Batch) -> Any:
-        loader, to = self._loader, self._loader._framework
-        targets = to.owned(batch.targets)
+        loader = self._loader
         loader._valid = batch.valid
-        stacked = batch.images
+        columns = [self._column(kind, values) for _, kind, values in batch.columns()]
         if loader.collate_fn is None and loader._batched:
-            return [to.tensor(stacked), targets]
-        images = [to.tensor(one) for one in batch.ragged] if stacked is None else to.tensor(stacked)
-        samples = [[image, int(target)] for image, target in zip(images, targets, strict=True)]
+            return columns
+        # Row by row; class indices become plain numbers, as a torchvision dataset gives them.
+        rows = [column.tolist() if getattr(column, "ndim", None) == 1 else column for column in columns]
+        samples = list(zip(*rows, strict=True))
         if not loader._batched:
-            samples = samples[0]
-        if loader.collate_fn is None:
-            return samples
-        if loader._batched:
-            return loader.collate_fn([tuple(sample) for sample in samples])
-        return loader.collate_fn(tuple(samples))
+            return list(samples[0]) if loader.collate_fn is None else loader.collate_fn(samples[0])
+        return loader.collate_fn(samples) if loader.collate_fn is not None else samples
+
+    def _column(self, kind: str, values: Any) -> Any:
+        to = self._loader._framework
+        if isinstance(values, list):
+            return [to.tensor(one) for one in values]
+        # Keeping a small field must not keep the memory of a whole batch.
+        return to.tensor(values) if kind == "image" else to.owned(values)
 
     def _report(self) -> None:
         failed = self._loader.quarantine

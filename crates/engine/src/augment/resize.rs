@@ -53,12 +53,12 @@ impl Axis {
         taps.stride = (support.ceil() as usize * 2 + 1).next_multiple_of(2);
         taps.bounds.clear();
         taps.weights.clear();
-        let mut line = vec![0.0; taps.stride];
+        taps.line.resize(taps.stride, 0.0);
         for place in self.wanted.clone() {
             let center = self.span.0 + (f64::from(place) + 0.5) * scale;
             let first = (center - support + 0.5).max(0.0) as u32;
             let end = ((center + support + 0.5) as u32).min(self.input);
-            let line = &mut line[..(end - first) as usize];
+            let line = &mut taps.line[..(end - first) as usize];
             let mut sum = 0.0;
             for (i, weight) in line.iter_mut().enumerate() {
                 *weight = kernel((i as f64 + f64::from(first) - center + 0.5) * inverse);

@@ -1,7 +1,8 @@
 //! Cast, normalise, lay out and erase, once per sample, while the batch is written.
 
-use forebay_recipe::{Coins, Erasure, Fill, Finish, Layout, Output, Recipe};
+use forebay_recipe::{Coins, Drawn, Erasure, Fill, Finish, Layout, Output, Recipe};
 
+use super::Value;
 use crate::Result;
 use crate::kernels::{Simd, Table, store};
 
@@ -29,6 +30,20 @@ impl Finisher {
     /// Bytes of one finished image.
     pub fn bytes(&self, width: u32, height: u32) -> usize {
         width as usize * height as usize * 3 * self.finish.dtype.bytes()
+    }
+
+    /// Writes one field of a sample to the end of its piece of a batch.
+    pub fn write(&self, value: &Value, drawn: &Drawn, piece: &mut [u8]) {
+        match value {
+            Value::Image(pixels) => {
+                let start = piece.len() - self.bytes(drawn.width, drawn.height);
+                self.finish(pixels.rgb(), drawn.width, &drawn.erasures, &mut piece[start..]);
+            }
+            Value::Class(index) => {
+                let start = piece.len() - size_of::<i64>();
+                piece[start..].copy_from_slice(&index.to_ne_bytes());
+            }
+        }
     }
 
     /// Finishes an RGB image of the given width into `dst`.

@@ -1,4 +1,7 @@
 //! Augmented samples to a finished batch in lent memory.
+//!
+//! A sample is a record of fields, a batch a column for each of them. A slot holds all columns; each value is
+//! a piece of it that some thread writes.
 
 mod finish;
 mod lease;
@@ -8,10 +11,32 @@ pub use lease::Lease;
 
 use std::sync::Arc;
 
-use forebay_recipe::{Dtype, Layout};
+use forebay_recipe::{Dtype, Field, Layout};
 
-/// Fields start at multiples of this inside a slot.
-const FIELD_ALIGN: usize = 256;
+use crate::decode::Pixels;
+
+/// Columns start at multiples of this inside a slot.
+const COLUMN_ALIGN: usize = 256;
+
+/// One field of an augmented sample.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Value {
+    /// RGB pixels.
+    Image(Pixels),
+    /// A class index.
+    Class(i64),
+}
+
+impl Value {
+    /// Shape of the finished value.
+    pub fn shape(&self) -> Vec<usize> {
+        match self {
+            Value::Image(pixels) => vec![3, pixels.rect().height as usize, pixels.rect().width as usize],
+            Value::Class(_) => Vec::new(),
+        }
+    }
+}
 
 /// Where one field of a batch, or of one sample of a ragged batch, lies in its slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,13 +51,22 @@ pub struct Span {
     pub offset: usize,
 }
 
-/// The image field of a batch.
+/// The values of one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Images {
+pub enum Values {
     /// One tensor.
     Stacked(Span),
     /// One tensor per sample, because shapes differ.
     Ragged(Vec<Span>),
+}
+
+/// One field of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// What it is.
+    pub field: Field,
+    /// Where it is.
+    pub values: Values,
 }
 
 /// A finished batch; its memory is lent until the last handle is gone.
@@ -40,10 +74,8 @@ pub enum Images {
 pub struct Batch {
     /// The memory.
     pub lease: Arc<Lease>,
-    /// The images.
-    pub images: Images,
-    /// The class indices.
-    pub targets: Span,
+    /// The fields, in the order of the recipe's.
+    pub columns: Vec<Column>,
     /// Positions in the epoch's order.
     pub positions: Vec<u64>,
     /// The sample at each.
@@ -57,66 +89,108 @@ pub struct Batch {
 /// Where everything of a batch goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The images.
-    pub images: Images,
-    /// The class indices.
-    pub targets: Span,
-    /// End of each image, in bytes from the start; piece `i` starts where `i − 1` ends.
+    /// The fields.
+    pub columns: Vec<Column>,
+    /// End of each value in bytes, column by column, sample by sample. A value lies at the end of its piece,
+    /// which starts where the piece before ends.
     pub ends: Vec<usize>,
     /// Bytes in all.
     pub bytes: usize,
 }
 
 impl Plan {
-    /// Lays out a batch of images of the given (height, width).
-    pub fn new(sizes: &[(u32, u32)], dtype: Dtype, layout: Layout) -> Plan {
-        let mut end = 0;
-        let ends: Vec<usize> = sizes
-            .iter()
-            .map(|&(h, w)| {
-                end += h as usize * w as usize * 3 * dtype.bytes();
-                end
-            })
-            .collect();
-        let span = |count: Option<usize>, (h, w): (u32, u32), offset: usize| {
-            let (h, w) = (h as usize, w as usize);
-            let mut shape = vec![3, h, w];
-            let mut strides = match layout {
-                Layout::Nchw => vec![h * w, w, 1],
-                Layout::ChannelsLast => vec![1, w * 3, 3],
+    /// Lays out a batch; `shape` says the shape of a field (first) of a sample (second).
+    pub fn new(fields: &[Field], samples: usize, shape: impl Fn(usize, usize) -> Vec<usize>) -> Plan {
+        let mut end: usize = 0;
+        let mut ends = Vec::with_capacity(fields.len() * samples);
+        let mut columns = Vec::with_capacity(fields.len());
+        for (number, field) in fields.iter().enumerate() {
+            end = end.next_multiple_of(COLUMN_ALIGN);
+            let spans: Vec<Span> = (0..samples)
+                .map(|sample| {
+                    let shape = shape(number, sample);
+                    let span = Span {
+                        dtype: field.dtype,
+                        strides: strides(&shape, field.layout),
+                        offset: end,
+                        shape,
+                    };
+                    end += span.shape.iter().product::<usize>() * field.dtype.bytes();
+                    ends.push(end);
+                    span
+                })
+                .collect();
+            let values = match &spans[..] {
+                [first, others @ ..] if others.iter().all(|span| span.shape == first.shape) => {
+                    Values::Stacked(stacked(first, samples))
+                }
+                _ => Values::Ragged(spans),
             };
-            if let Some(count) = count {
-                shape.insert(0, count);
-                strides.insert(0, h * w * 3);
-            }
-            Span { dtype, shape, strides, offset }
-        };
-        let images = if sizes.windows(2).all(|pair| pair[0] == pair[1]) {
-            Images::Stacked(span(Some(sizes.len()), sizes.first().copied().unwrap_or((0, 0)), 0))
-        } else {
-            let starts = std::iter::once(0).chain(ends.iter().copied());
-            Images::Ragged(sizes.iter().zip(starts).map(|(&size, at)| span(None, size, at)).collect())
-        };
-        let offset = end.next_multiple_of(FIELD_ALIGN);
-        let targets = Span { dtype: Dtype::Int64, shape: vec![sizes.len()], strides: vec![1], offset };
-        Plan { images, targets, ends, bytes: offset + sizes.len() * 8 }
+            columns.push(Column { field: field.clone(), values });
+        }
+        Plan { columns, ends, bytes: end }
     }
+}
+
+fn strides(shape: &[usize], layout: Layout) -> Vec<usize> {
+    match (layout, shape) {
+        (Layout::ChannelsLast, &[channels, _, width]) => vec![1, width * channels, channels],
+        _ => (0..shape.len()).map(|axis| shape[axis + 1..].iter().product()).collect(),
+    }
+}
+
+/// `samples` values like `first`, one behind the other.
+fn stacked(first: &Span, samples: usize) -> Span {
+    let mut span = first.clone();
+    span.strides.insert(0, first.shape.iter().product());
+    span.shape.insert(0, samples);
+    span
 }
 
 #[cfg(test)]
 mod tests {
+    use forebay_recipe::Kind;
+
     use super::*;
 
+    fn fields(dtype: Dtype, layout: Layout) -> [Field; 2] {
+        let image = Field { name: "image".into(), kind: Kind::Image, dtype, shape: None, layout };
+        let target = Field {
+            name: "target".into(),
+            kind: Kind::Class,
+            dtype: Dtype::Int64,
+            shape: Some(vec![]),
+            layout: Layout::Nchw,
+        };
+        [image, target]
+    }
+
+    fn plan(dtype: Dtype, layout: Layout, sizes: &[(usize, usize)]) -> Plan {
+        Plan::new(&fields(dtype, layout), sizes.len(), |field, sample| match field {
+            0 => vec![3, sizes[sample].0, sizes[sample].1],
+            _ => vec![],
+        })
+    }
+
     #[test]
-    fn equal_sizes_stack_and_others_do_not() {
-        let plan = Plan::new(&[(2, 3), (2, 3)], Dtype::Float32, Layout::Nchw);
-        assert_eq!(plan.ends, [72, 144]);
-        assert_eq!(plan.targets.offset, 256);
-        assert_eq!(plan.bytes, 256 + 16);
-        let Images::Stacked(span) = plan.images else { panic!("stacked") };
-        assert_eq!((span.shape, span.strides), (vec![2, 3, 2, 3], vec![18, 6, 3, 1]));
-        let plan = Plan::new(&[(2, 3), (1, 3)], Dtype::Uint8, Layout::ChannelsLast);
-        let Images::Ragged(spans) = plan.images else { panic!("ragged") };
+    fn equal_shapes_stack_and_others_do_not() {
+        let plan = plan(Dtype::Float32, Layout::Nchw, &[(2, 3), (2, 3)]);
+        assert_eq!(plan.ends, [72, 144, 264, 272]);
+        assert_eq!(plan.bytes, 272);
+        let [Column { values: Values::Stacked(image), .. }, Column { values: Values::Stacked(target), .. }] =
+            &plan.columns[..]
+        else {
+            panic!("stacked")
+        };
+        assert_eq!((&image.shape[..], &image.strides[..]), (&[2, 3, 2, 3][..], &[18, 6, 3, 1][..]));
+        assert_eq!((&target.shape[..], &target.strides[..], target.offset), (&[2][..], &[1][..], 256));
+    }
+
+    #[test]
+    fn ragged_values_lie_one_behind_the_other() {
+        let plan = plan(Dtype::Uint8, Layout::ChannelsLast, &[(2, 3), (1, 3)]);
+        let Values::Ragged(spans) = &plan.columns[0].values else { panic!("ragged") };
         assert_eq!((spans[1].offset, &spans[1].strides[..]), (18, &[1, 9, 3][..]));
+        assert_eq!(plan.ends, [18, 27, 264, 272]);
     }
 }

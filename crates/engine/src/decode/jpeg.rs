@@ -111,7 +111,7 @@ impl Decoder {
 
     /// Reads the header.
     pub fn header(&mut self, bytes: &[u8]) -> Result<Header, Fault> {
-        check_markers(bytes)?;
+        let lossless = check_markers(bytes)?;
         let mut about = [0; 5];
         // SAFETY: pointer and length describe one live slice; the handle is ours. The C side keeps the pointer,
         // and `decode` uses it only while it is given the same slice.
@@ -125,6 +125,8 @@ impl Decoder {
         if !matches!(components, 1 | 3 | 4) {
             return Err(Fault::Unsupported(format!("JPEG with {components} channels")));
         }
+        // The library cannot cut lossless files.
+        let unit = if lossless { 0 } else { unit };
         Ok(Header { width, height, components, unit })
     }
 
@@ -218,11 +220,13 @@ impl Drop for Decoder {
     }
 }
 
-/// Checks that the file has image data and that an end marker closes it, before the codec sees it.
+/// Checks that the file has image data and that an end marker closes it, before the codec sees it; says whether
+/// it is lossless.
 ///
 /// A crop may stop before a missing end, and whether a sample fails must not depend on its crop.
-fn check_markers(bytes: &[u8]) -> Result<(), Fault> {
+fn check_markers(bytes: &[u8]) -> Result<bool, Fault> {
     let mut at = 2;
+    let mut lossless = false;
     loop {
         // Like libjpeg, pass over bytes between markers.
         while *bytes.get(at).ok_or(Fault::Truncated)? != 0xff {
@@ -233,12 +237,13 @@ fn check_markers(bytes: &[u8]) -> Result<(), Fault> {
             0xff => at += 1,
             0x00 | 0x01 | 0xd0..=0xd8 => at += 2,
             0xd9 => return Err(Fault::Corrupt("the JPEG file has no image data".into())),
-            0xda if bytes[at..].windows(2).rev().any(|pair| pair == [0xff, 0xd9]) => return Ok(()),
+            0xda if bytes[at..].windows(2).rev().any(|pair| pair == [0xff, 0xd9]) => return Ok(lossless),
             0xda => return Err(Fault::Truncated),
-            _ => match bytes.get(at + 2..at + 4) {
-                Some(&[high, low]) => at += 2 + usize::from(u16::from_be_bytes([high, low])),
-                _ => return Err(Fault::Truncated),
-            },
+            marker => {
+                lossless |= matches!(marker, 0xc3 | 0xc7 | 0xcb | 0xcf);
+                let length = bytes.get(at + 2..at + 4).ok_or(Fault::Truncated)?;
+                at += 2 + usize::from(u16::from_be_bytes([length[0], length[1]]));
+            }
         }
     }
 }

@@ -175,8 +175,7 @@ impl Job {
             self.shared().wake(state);
             return Ok(Next::Batch(Box::new(Batch {
                 lease: Arc::new(lease),
-                images: label.plan.images,
-                targets: label.plan.targets,
+                columns: label.plan.columns,
                 positions: label.positions,
                 samples: label.samples,
                 valid: label.valid,

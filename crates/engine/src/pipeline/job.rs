@@ -1,16 +1,16 @@
 //! The state of one job inside the engine: its runs, its slots, its samples.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, RwLock};
 
 use forebay_arena::{Buffer, Cut};
 use forebay_policy::{Cut as Cuts, Epoch, Permutation};
-use forebay_recipe::CopyName;
+use forebay_recipe::{CopyName, Field};
 
 use super::run::{Failure, Filling, Label, Made, Run, Source};
 use super::spec::{OnError, Share, Spec};
 use crate::Error;
-use crate::batch::{Finisher, Images, Plan};
+use crate::batch::{Finisher, Plan, Values};
 use crate::counters::{Counters, Gauge};
 use crate::decode::{Pixels, SLACK};
 use crate::error::{Fault, Stage};
@@ -53,6 +53,7 @@ pub(super) struct JobState {
     pub(super) id: u64,
     pub(super) spec: Arc<Spec>,
     pub(super) finisher: Arc<Finisher>,
+    fields: Vec<Field>,
     pub(super) counters: Arc<Counters>,
     pub(super) share: Share,
     /// Samples in the largest batch that the share was planned for.
@@ -76,6 +77,7 @@ impl JobState {
         JobState {
             id,
             planned: spec.batch,
+            fields: spec.recipe.fields(finisher.as_data()),
             spec: Arc::new(spec),
             finisher: Arc::new(finisher),
             counters: Arc::default(),
@@ -137,7 +139,7 @@ impl JobState {
         let (kept, dropped): (VecDeque<Run>, VecDeque<Run>) = self.runs.drain(..).partition(|run| keep(run));
         self.runs = kept;
         for run in dropped {
-            run.ready.into_values().for_each(|made| self.give_sample(made.pixels));
+            run.ready.into_values().for_each(|made| self.give_made(made));
             run.done.into_values().for_each(|(buffer, _)| self.give_slot(buffer));
         }
     }
@@ -151,6 +153,13 @@ impl JobState {
     pub(super) fn give_sample(&mut self, pixels: Pixels) {
         self.samples_out -= 1;
         self.samples.push(pixels);
+    }
+
+    /// Takes back the memory of a sample that was made.
+    pub(super) fn give_made(&mut self, made: Made) {
+        if let Some(pixels) = made.into_pixels() {
+            self.give_sample(pixels);
+        }
     }
 
     fn take_slot(&mut self, bytes: usize) -> Option<Buffer> {
@@ -279,7 +288,7 @@ impl JobState {
                 run.ready.insert(position, made);
                 None
             }
-            (Ok(made), None) => Some(made.pixels),
+            (Ok(made), None) => made.into_pixels(),
             (Err(pixels), Some(run)) if skip => {
                 run.order.fail(position);
                 Some(pixels)
@@ -316,10 +325,13 @@ impl JobState {
                 formed.positions.iter().filter_map(|position| run.ready.remove(position)).collect();
             let number = run.formed;
             run.formed += 1;
-            let finish = self.finisher.as_data();
-            let sizes: Vec<_> = made.iter().map(|made| (made.drawn.height, made.drawn.width)).collect();
-            let plan = Plan::new(&sizes, finish.dtype, finish.layout);
-            if let (Images::Ragged(spans), false) = (&plan.images, self.spec.ragged) {
+            let plan =
+                Plan::new(&self.fields, made.len(), |field, sample| made[sample].values[field].shape());
+            let ragged = plan.columns.iter().find_map(|column| match &column.values {
+                Values::Ragged(spans) if !self.spec.ragged => Some(spans),
+                _ => None,
+            });
+            if let Some(spans) = ragged {
                 let entry = spans.iter().position(|span| span.shape != spans[0].shape).unwrap_or(0);
                 run.halted = true;
                 run.fault.get_or_insert(Error::Ragged {
@@ -327,7 +339,7 @@ impl JobState {
                     other: spans[entry].shape.clone(),
                     entry,
                 });
-                made.into_iter().for_each(|made| self.give_sample(made.pixels));
+                made.into_iter().for_each(|made| self.give_made(made));
                 self.arrived.notify_all();
                 return;
             }
@@ -336,7 +348,6 @@ impl JobState {
             let label = Label {
                 positions: formed.positions,
                 samples: made.iter().map(|made| made.sample).collect(),
-                targets: made.iter().map(|made| i64::from(self.spec.folder.target(made.sample))).collect(),
                 valid: made.iter().map(|made| made.valid).collect(),
                 skipped: formed.skipped,
                 plan,
@@ -347,7 +358,7 @@ impl JobState {
                 run,
                 number,
                 cut: Cut::new(buffer, label.plan.ends.clone()),
-                made: made.into_iter().map(|made| Mutex::new(Some(made))).collect(),
+                made: RwLock::new(made),
                 finisher: self.finisher.clone(),
                 label,
             }));

@@ -20,6 +20,7 @@ pub use run::Failure;
 pub use spec::{OnError, Share, Spec};
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -27,10 +28,10 @@ use std::time::Instant;
 
 use forebay_recipe::CopyName;
 
-use crate::batch::Finisher;
-use crate::counters::Gauge;
+use crate::batch::{Finisher, Value};
+use crate::counters::{Counter, Gauge};
 use crate::error::{Fault, Stage};
-use crate::prepare::Preparer;
+use crate::prepare::{Order, Preparer};
 use crate::{Config, Error, Result};
 use job::{JobState, Outcome, Prepare, Task};
 use run::{Filling, Made};
@@ -50,6 +51,8 @@ pub struct Engine {
 struct Shared {
     config: Config,
     gauge: Arc<Gauge>,
+    /// Time that threads had nothing to do, all of them together.
+    idle_ns: Counter,
     state: Mutex<State>,
     /// Workers without work wait here.
     work: Condvar,
@@ -71,7 +74,13 @@ struct State {
 impl Engine {
     /// An engine without threads; they start with the first epoch.
     pub fn new(config: Config) -> Self {
-        let shared = Shared { config, gauge: Arc::default(), state: Mutex::default(), work: Condvar::new() };
+        let shared = Shared {
+            config,
+            gauge: Arc::default(),
+            idle_ns: Counter::default(),
+            state: Mutex::default(),
+            work: Condvar::new(),
+        };
         Engine { shared: Arc::new(shared), threads: Mutex::default(), pid: std::process::id() }
     }
 
@@ -83,6 +92,11 @@ impl Engine {
     /// Bytes held now and at most.
     pub fn memory(&self) -> (u64, u64) {
         (self.shared.gauge.now(), self.shared.gauge.peak())
+    }
+
+    /// Nanoseconds that its threads had nothing to do, added up.
+    pub fn idle_ns(&self) -> u64 {
+        self.shared.idle_ns.get()
     }
 
     /// Whether no job draws from it.
@@ -186,7 +200,9 @@ impl Shared {
         while !state.stopping {
             let Some(task) = state.task() else {
                 state.idle += 1;
+                let start = Instant::now();
                 state = self.work.wait(state).unwrap_or_else(|e| e.into_inner());
+                self.idle_ns.lap(start);
                 state.idle -= 1;
                 continue;
             };
@@ -215,32 +231,25 @@ impl Shared {
     /// Finishes rows until none is left, then books the batch if this was the last.
     fn fill(&self, filling: &Filling) -> MutexGuard<'_, State> {
         let start = Instant::now();
-        let mut free = Vec::new();
         let mut whole = None;
+        let made = filling.made.read().unwrap_or_else(|e| e.into_inner());
         while let Some(mut piece) = filling.cut.claim() {
-            let made = filling.made[piece.index()].lock().unwrap_or_else(|e| e.into_inner()).take();
-            if let Some(made) = made {
-                filling.finisher.finish(
-                    made.pixels.rgb(),
-                    made.drawn.width,
-                    &made.drawn.erasures,
-                    &mut piece,
-                );
-                free.push(made.pixels);
-            }
+            // Pieces come column by column.
+            let (field, sample) = (piece.index() / made.len(), piece.index() % made.len());
+            let Made { values, drawn, .. } = &made[sample];
+            filling.finisher.write(&values[field], drawn, &mut piece);
             drop(piece);
             whole = whole.or_else(|| filling.cut.take());
         }
-        if let Some(buffer) = &mut whole {
-            let targets = &mut buffer[filling.label.plan.targets.offset..];
-            for (to, target) in targets.chunks_exact_mut(8).zip(&filling.label.targets) {
-                to.copy_from_slice(&target.to_ne_bytes());
-            }
+        drop(made);
+        let mut free = Vec::new();
+        if whole.is_some() {
+            free = std::mem::take(&mut *filling.made.write().unwrap_or_else(|e| e.into_inner()));
         }
         let mut state = self.lock();
         if let Some(job) = state.jobs.get_mut(&filling.job) {
             job.counters.finish_ns.lap(start);
-            free.into_iter().for_each(|pixels| job.give_sample(pixels));
+            free.into_iter().for_each(|made| job.give_made(made));
             if let Some(buffer) = whole {
                 job.filled(filling, buffer);
             }
@@ -255,11 +264,11 @@ impl Shared {
 impl State {
     /// The next piece of work, each job in its turn.
     fn task(&mut self) -> Option<Task> {
-        let after: Vec<u64> = self.jobs.range(self.turn + 1..).map(|(id, _)| *id).collect();
-        let before = self.jobs.range(..=self.turn).map(|(id, _)| *id);
-        for id in after.into_iter().chain(before.collect::<Vec<_>>()) {
-            if let Some(task) = self.jobs.get_mut(&id).and_then(JobState::task) {
-                self.turn = id;
+        for _ in 0..self.jobs.len() {
+            let later = (Bound::Excluded(self.turn), Bound::Unbounded);
+            let next = self.jobs.range(later).next().or_else(|| self.jobs.first_key_value());
+            self.turn = *next?.0;
+            if let Some(task) = self.jobs.get_mut(&self.turn).and_then(JobState::task) {
                 return Some(task);
             }
         }
@@ -275,10 +284,14 @@ fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
     let tries = if spec.on_error == OnError::Substitute { NEIGHBOURS } else { 0 };
     for offset in u64::from(substitute)..=tries {
         let sample = (name.sample + offset) % spec.folder.len();
-        let copy = CopyName { sample, ..name };
-        let attempt = catch_unwind(AssertUnwindSafe(|| {
-            preparer.prepare(&spec.folder, &spec.recipe, &copy, room, &counters, &mut pixels)
-        }));
+        let order = Order {
+            folder: &spec.folder,
+            recipe: &spec.recipe,
+            name: &CopyName { sample, ..name },
+            room,
+            counters: &counters,
+        };
+        let attempt = catch_unwind(AssertUnwindSafe(|| preparer.prepare(&order, &mut pixels)));
         match attempt {
             Ok(Ok(drawn)) => {
                 made = Some((sample, offset == 0, drawn));
@@ -289,7 +302,10 @@ fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
         }
     }
     let made = match made {
-        Some((sample, valid, drawn)) => Ok(Made { sample, valid, drawn, pixels }),
+        Some((sample, valid, drawn)) => {
+            let target = Value::Class(i64::from(spec.folder.target(sample)));
+            Ok(Made { sample, valid, drawn, values: vec![Value::Image(pixels), target] })
+        }
         None => Err(pixels),
     };
     Outcome { job, run, position, failures, made }

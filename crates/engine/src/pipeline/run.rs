@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, RwLock};
 
 use forebay_arena::{Buffer, Cut};
 use forebay_policy::{Epoch, Permutation};
@@ -10,7 +10,7 @@ use forebay_recipe::{CopyName, Drawn};
 
 use super::spec::Spec;
 use crate::Error;
-use crate::batch::{Finisher, Plan};
+use crate::batch::{Finisher, Plan, Value};
 use crate::decode::Pixels;
 
 /// An augmented sample, waiting for its batch.
@@ -19,7 +19,18 @@ pub(super) struct Made {
     pub(super) sample: u64,
     pub(super) valid: bool,
     pub(super) drawn: Drawn,
-    pub(super) pixels: Pixels,
+    /// In the order of the recipe's fields.
+    pub(super) values: Vec<Value>,
+}
+
+impl Made {
+    /// The memory to use again.
+    pub(super) fn into_pixels(self) -> Option<Pixels> {
+        self.values.into_iter().find_map(|value| match value {
+            Value::Image(pixels) => Some(pixels),
+            Value::Class(_) => None,
+        })
+    }
 }
 
 /// A batch being finished by several threads.
@@ -29,7 +40,8 @@ pub(super) struct Filling {
     pub(super) run: u64,
     pub(super) number: u64,
     pub(super) cut: Cut,
-    pub(super) made: Vec<Mutex<Option<Made>>>,
+    /// Read by all who fill, taken by the one who finishes.
+    pub(super) made: RwLock<Vec<Made>>,
     pub(super) finisher: Arc<Finisher>,
     pub(super) label: Label,
 }
@@ -40,7 +52,6 @@ pub(super) struct Label {
     pub(super) plan: Plan,
     pub(super) positions: Vec<u64>,
     pub(super) samples: Vec<u64>,
-    pub(super) targets: Vec<i64>,
     pub(super) valid: Vec<bool>,
     pub(super) skipped: Vec<u64>,
 }

@@ -74,18 +74,21 @@ impl Share {
     pub fn plan(spec: &Spec, finisher: &Finisher, left: u64, memory: u64, threads: u64) -> Result<Share> {
         let least = spec.batch + threads;
         let wanted = 2 * spec.batch + spec.late + 2 * threads;
-        let finish = finisher.as_data();
-        let Some(size) = spec.recipe.output_size() else {
+        let fields = spec.recipe.fields(finisher.as_data());
+        let (Some((height, width)), Some(shapes)) = (
+            spec.recipe.output_size(),
+            fields.iter().map(|field| field.shape.clone()).collect::<Option<Vec<_>>>(),
+        ) else {
             // Sizes vary: half of what is left, split so that every slot can hold a batch of the largest.
-            let element = finish.dtype.bytes() as u64;
+            let element = finisher.as_data().dtype.bytes() as u64;
             let parts = least + MIN_SLOTS * spec.batch * element;
             let sample_bytes = left / 2 / parts;
             let slot_bytes = sample_bytes * spec.batch * element + 512 + spec.batch * 8;
             return Ok(Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes });
         };
-        let sizes = vec![size; spec.batch as usize];
-        let slot_bytes = Plan::new(&sizes, finish.dtype, finish.layout).bytes as u64;
-        let sample_bytes = u64::from(size.0) * u64::from(size.1) * 3 + SLACK as u64;
+        let slot_bytes =
+            Plan::new(&fields, spec.batch as usize, |field, _| shapes[field].clone()).bytes as u64;
+        let sample_bytes = u64::from(height) * u64::from(width) * 3 + SLACK as u64;
         let mut share = Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes };
         if share.bytes() > left {
             return Err(Error::Budget(format!(
