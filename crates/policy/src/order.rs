@@ -33,6 +33,18 @@ enum Mark {
 }
 
 /// The order of one epoch. Effects are returned as values; nothing here waits.
+///
+/// ```
+/// use forebay_policy::{Cut, Epoch};
+///
+/// let mut epoch = Epoch::new(3, Cut::Every { batch: 2, drop_last: false }, 0);
+/// while let Some(position) = epoch.issue() {
+///     epoch.ready(position);
+/// }
+/// assert_eq!(epoch.form().map(|batch| batch.positions), Some(vec![0, 1]));
+/// assert_eq!(epoch.form().map(|batch| batch.positions), Some(vec![2]));
+/// assert!(epoch.is_done());
+/// ```
 #[derive(Debug, Clone)]
 pub struct Epoch {
     cut: Cut,

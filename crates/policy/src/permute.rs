@@ -12,6 +12,13 @@ const ROUNDS: usize = 8;
 const MIN_BITS: u32 = 8;
 
 /// A bijection of `0..n` chosen by a seed and an epoch.
+///
+/// ```
+/// let order = forebay_policy::Permutation::new(5, 42, 0);
+/// let mut samples: Vec<u64> = (0..5).map(|position| order.at(position)).collect();
+/// samples.sort();
+/// assert_eq!(samples, [0, 1, 2, 3, 4]);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permutation {
     n: u64,

@@ -5,6 +5,20 @@
 //! operations with every random number already in them. What executes the operations (the engine)
 //! therefore holds no randomness at all, and the same name always makes the same pixels, whatever the
 //! thread, worker or machine.
+//!
+//! ```
+//! use forebay_recipe::{CopyName, Op, Recipe};
+//!
+//! let recipe = Recipe::from_json(
+//!     r#"{"steps": [{"op": "center_crop", "height": 2, "width": 2},
+//!                   {"op": "random_horizontal_flip", "p": 0.5}]}"#,
+//! )?;
+//! let name = CopyName { seed: 0, sample: 7, generation: 0, occurrence: 0 };
+//! let drawn = recipe.draw(&name, 4, 4)?;
+//! assert_eq!(drawn, recipe.draw(&name, 4, 4)?);
+//! assert!(matches!(drawn.ops[0], Op::Crop(_)));
+//! # Ok::<(), forebay_recipe::Error>(())
+//! ```
 
 mod coins;
 mod draw;
