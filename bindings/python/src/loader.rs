@@ -10,7 +10,7 @@ use forebay_engine::{Error, Result};
 use forebay_policy::Received;
 use forebay_recipe::{Kind, Recipe};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBool, PyDict};
 
 use crate::dataset::Folder;
 use crate::dlpack::Tensor;
@@ -22,11 +22,19 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A job of this process's engine.
 #[pyclass(frozen, module = "forebay._native")]
-pub(crate) struct Job(Mutex<Option<pipeline::Job>>);
+pub(crate) struct Job {
+    job: Mutex<Option<pipeline::Job>>,
+    /// After a fork another thread of the parent may have held the lock: it is not touched then.
+    pid: u32,
+}
 
 impl Job {
     fn lock(&self) -> MutexGuard<'_, Option<pipeline::Job>> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
+        self.job.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    fn is_mine(&self) -> bool {
+        self.pid == std::process::id()
     }
 
     /// Runs `act` on the open job without the GIL.
@@ -35,6 +43,9 @@ impl Job {
         py: Python<'_>,
         act: impl FnOnce(&mut pipeline::Job) -> Result<T> + Send,
     ) -> PyResult<T> {
+        if !self.is_mine() {
+            return Err(raise(py, Error::Forked));
+        }
         py.detach(|| act(self.lock().as_mut().ok_or(Error::Closed)?)).map_err(|e| raise(py, e))
     }
 }
@@ -75,7 +86,7 @@ impl Job {
             ragged,
         };
         let job = engine().and_then(|engine| engine.join(spec)).map_err(|e| raise(py, e))?;
-        Ok(Job(Mutex::new(Some(job))))
+        Ok(Job { job: Mutex::new(Some(job)), pid: std::process::id() })
     }
 
     /// Begins an epoch after what was received of it (JSON of base, skipped, beyond, failed).
@@ -85,8 +96,8 @@ impl Job {
         self.with(py, |job| job.start(epoch, &received))
     }
 
-    fn start_fed(&self, py: Python<'_>, epoch: u64, base: u64, given: bool) -> PyResult<()> {
-        self.with(py, |job| job.start_fed(epoch, base, given))
+    fn start_fed(&self, py: Python<'_>, epoch: u64, base: u64, skipped: u64, given: bool) -> PyResult<()> {
+        self.with(py, |job| job.start_fed(epoch, base, skipped, given))
     }
 
     fn feed(&self, py: Python<'_>, samples: Vec<u64>) -> PyResult<()> {
@@ -97,13 +108,15 @@ impl Job {
         self.with(py, |job| job.feed_end())
     }
 
-    /// The next batch; `None` at the end of the epoch; `TimeoutError` after `timeout` seconds (0: never).
-    fn next(&self, py: Python<'_>, timeout: f64) -> PyResult<Option<Batch>> {
+    /// The next batch; `None` at the end of the epoch; `False` when more must be fed first; `TimeoutError`
+    /// after `timeout` seconds (0: never).
+    fn next<'py>(&self, py: Python<'py>, timeout: f64) -> PyResult<Bound<'py, PyAny>> {
         let start = Instant::now();
         loop {
             match self.with(py, |job| job.next(PATIENCE))? {
-                Next::Batch(batch) => return Ok(Some(Batch(*batch))),
-                Next::End => return Ok(None),
+                Next::Batch(batch) => return Ok(Batch(*batch).into_pyobject(py)?.into_any()),
+                Next::End => return Ok(py.None().into_bound(py)),
+                Next::Hungry => return Ok(PyBool::new(py, false).to_owned().into_any()),
                 Next::Waiting => py.check_signals()?,
             }
             if timeout > 0.0 && start.elapsed().as_secs_f64() >= timeout {
@@ -115,20 +128,27 @@ impl Job {
 
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let metrics = PyDict::new(py);
-        let guard = self.lock();
-        if let Some(job) = guard.as_ref() {
-            for (name, value) in job.counters().list() {
+        if !self.is_mine() {
+            return Ok(metrics);
+        }
+        let facts = py.detach(|| {
+            let guard = self.lock();
+            let job = guard.as_ref()?;
+            let engine = job.engine();
+            Some((job.counters().list(), engine.memory(), engine.idle_ns(), *engine.config()))
+        });
+        if let Some((counters, (now, peak), idle_ns, config)) = facts {
+            for (name, value) in counters {
                 match name.strip_suffix("_ns") {
                     Some(stage) => metrics.set_item(format!("{stage}_seconds"), value as f64 / 1e9)?,
                     None => metrics.set_item(name, value)?,
                 }
             }
-            let (now, peak) = job.engine().memory();
-            metrics.set_item("idle_seconds", job.engine().idle_ns() as f64 / 1e9)?;
+            metrics.set_item("idle_seconds", idle_ns as f64 / 1e9)?;
             metrics.set_item("bytes", now)?;
             metrics.set_item("peak_bytes", peak)?;
-            metrics.set_item("budget_bytes", job.engine().config().memory)?;
-            metrics.set_item("threads", job.engine().config().threads)?;
+            metrics.set_item("budget_bytes", config.memory)?;
+            metrics.set_item("threads", config.threads)?;
         }
         Ok(metrics)
     }
@@ -149,8 +169,9 @@ impl Job {
 
     /// Leaves the engine.
     fn close(&self, py: Python<'_>) {
-        let job = self.lock().take();
-        py.detach(|| drop(job));
+        if self.is_mine() {
+            py.detach(|| drop(self.lock().take()));
+        }
     }
 }
 

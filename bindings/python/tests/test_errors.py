@@ -378,3 +378,34 @@ def test_explain_names_every_step(small):
     text = forebay.DataLoader(small, transform=steps).explain()
     for word in ("random_resized_crop", "random_horizontal_flip", "normalize", "97", "strict"):
         assert word in text, word
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 1}, {"batch_size": 2}, {}])
+def test_a_sampler_goes_on_however_many_samples_are_skipped(tree, options):
+    bad = range(8)
+    for number in bad:
+        put(tree, f"bad{number}.jpg", b"")
+    dataset = forebay.ImageFolder(tree)
+    good = [i for i, (path, _) in enumerate(dataset.samples) if "bad" not in path]
+    indices = [i for i in range(len(dataset)) if i not in good] + good
+    how = {"sampler": indices} if options else {"batch_sampler": [[i] for i in indices]}
+    with runs.loader(dataset, on_error="skip", timeout=20, **how, **options) as loader:
+        seen = [sample for batch in epoch_quietly(loader) for sample in batch.samples]
+        assert seen == good
+        assert len(loader.quarantine) == len(bad)
+
+
+def test_each_failure_is_reported_once_in_the_epoch_it_shows(tree):
+    put(tree, "zzz.jpg", b"")
+    with runs.loader(tree, batch_size=4, on_error="skip") as loader:
+        with pytest.warns(UserWarning, match=r"1 samples failed.*zzz"):
+            list(loader)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            list(loader)
+
+
+@pytest.mark.parametrize("size", [10**8, 10**12, 2**62])
+def test_a_batch_that_fits_nowhere_is_a_budget_error(tree, size):
+    with runs.loader(tree, batch_size=size) as loader, pytest.raises(errors.BudgetError, match=r"fit|needs"):
+        next(iter(loader))

@@ -142,7 +142,7 @@ pub enum Error {
     /// The engine was stopped.
     #[error("the loader was closed")]
     Closed,
-    /// A worker met a bug; it is reported rather than swallowed.
-    #[error("a worker thread panicked: {0}")]
+    /// A worker could not go on; it is reported rather than swallowed.
+    #[error("a worker thread stopped: {0}")]
     Panic(String),
 }

@@ -94,6 +94,7 @@ impl Simd {
             rows == 0 || src.bytes.len() >= (rows - 1) * src.stride + reach + SLACK,
             "source rows with slack"
         );
+        assert!(taps.bounds.iter().all(|&(first, _)| first >= src.origin), "taps inside the source");
         assert!(dst.len() >= rows * width * 3, "room for the result");
         match self {
             #[cfg(target_arch = "x86_64")]

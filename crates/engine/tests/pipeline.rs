@@ -74,6 +74,7 @@ fn next(job: &mut Job) -> Result<Option<Batch>, Error> {
         Next::Batch(batch) => Ok(Some(*batch)),
         Next::End => Ok(None),
         Next::Waiting => panic!("nothing arrived in {LONGEST:?}"),
+        Next::Hungry => panic!("nothing was fed"),
     }
 }
 
@@ -239,7 +240,7 @@ fn bad_files_are_told_skipped_or_replaced() {
 fn a_fed_epoch_gives_what_it_was_fed_and_repeats_get_copies_of_their_own() {
     let engine = engine(2);
     let mut job = engine.join(spec(folder(12), 4)).expect("joined");
-    job.start_fed(0, 0, false).expect("started");
+    job.start_fed(0, 0, 0, false).expect("started");
     job.feed(&[3, 3, 7, 1, 3]).expect("fed");
     job.feed_end().expect("closed");
     let batches: Vec<_> = std::iter::from_fn(|| next(&mut job).expect("a batch")).collect();

@@ -96,9 +96,12 @@ impl Epoch {
         }
     }
 
-    /// An epoch whose positions from `base` on are still to be fed, in strict order.
-    pub fn open(cut: Cut, base: u64) -> Self {
-        Epoch { closed: false, base, issued: base, start: base, delivered: base, ..Epoch::new(base, cut, 0) }
+    /// An epoch whose positions from `base` on are still to be fed, in strict order; `skipped` of those before
+    /// it had failed.
+    pub fn open(cut: Cut, base: u64, skipped: u64) -> Self {
+        let delivered = base - skipped.min(base);
+        let new = Epoch::new(base, cut, 0);
+        Epoch { closed: false, base, issued: base, start: base, delivered, failed: base - delivered, ..new }
     }
 
     /// Continues a new epoch after what was received.
@@ -293,6 +296,11 @@ impl Epoch {
         Formed { positions, skipped: std::mem::take(&mut self.skipped) }
     }
 
+    /// Whether all its positions are known.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Whether every batch of the epoch has left.
     pub fn is_done(&self) -> bool {
         self.closed && self.next_size() == 0
@@ -410,7 +418,7 @@ mod tests {
         fn given_batches_keep_their_bounds(
             sizes in prop::collection::vec(1u64..6, 0..20), fails in prop::collection::vec(0u64..60, 0..6), seed: u64,
         ) {
-            let mut epoch = Epoch::open(Cut::Given(VecDeque::new()), 0);
+            let mut epoch = Epoch::open(Cut::Given(VecDeque::new()), 0, 0);
             sizes.iter().for_each(|&s| epoch.feed(s));
             epoch.close();
             let mut state = seed | 1;
@@ -451,7 +459,7 @@ mod tests {
 
     #[test]
     fn an_open_epoch_waits_for_food_and_ends_when_closed() {
-        let mut epoch = Epoch::open(Cut::Every { batch: 2, drop_last: false }, 0);
+        let mut epoch = Epoch::open(Cut::Every { batch: 2, drop_last: false }, 0, 0);
         epoch.feed(3);
         let positions: Vec<_> = std::iter::from_fn(|| epoch.issue()).collect();
         positions.into_iter().for_each(|p| epoch.ready(p));

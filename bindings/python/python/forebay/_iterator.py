@@ -44,8 +44,13 @@ class Feeder:
                 self._base -= passed
                 self._ahead += passed < len(indices)
 
+    def starved(self, job: Any) -> None:
+        """Nothing that was fed is left."""
+        self._ahead = 0
+        self.feed(job)
+
     def took(self) -> None:
-        self._ahead -= 1
+        self._ahead = max(0, self._ahead - 1)
 
 
 class LoaderIterator:
@@ -76,6 +81,11 @@ class LoaderIterator:
             if self._feeder is not None:
                 self._feeder.feed(loader._job)
             batch = loader._job.next(float(loader.timeout))
+            while batch is False:
+                # Samples that were skipped used up what was fed ahead.
+                assert self._feeder is not None  # only a fed epoch starves
+                self._feeder.starved(loader._job)
+                batch = loader._job.next(float(loader.timeout))
             data = None if batch is None else self._collate(batch)
         except BaseException:
             self._over = True
@@ -111,10 +121,10 @@ class LoaderIterator:
         return to.tensor(values) if kind == "image" else to.owned(values)
 
     def _report(self) -> None:
-        failed = self._loader.quarantine
-        new = failed[self._loader._reported :]
+        known = self._loader._reported
+        new = [failure for failure in self._loader.quarantine if failure["sample"] not in known]
         if new:
-            self._loader._reported = len(failed)
+            known.update(failure["sample"] for failure in new)
             shown = "; ".join(f"{f['path']}: {f['cause']}" for f in new[:5])
             more = f"; and {len(new) - 5} more" if len(new) > 5 else ""
             warnings.warn(

@@ -112,7 +112,7 @@ class DataLoader:
         self._resuming = False
         self._generator_state: str | None = None
         self._failures: list[tuple[int, str, str, str]] = []
-        self._reported = 0
+        self._reported: set[int] = set()
         self._valid: list[bool] = []
 
     def _resolve_order(self, order: str | int | None, in_order: bool, batch_size: int | None) -> str | int:
@@ -209,10 +209,11 @@ class DataLoader:
         else:
             self._keep_generator()
             given = self.batch_sampler is not None
-            base = json.loads(self._received.json())["base"]
+            received = json.loads(self._received.json())
+            base = received["base"]
             indices = iter(source)
             feeder = Feeder(indices, None if given else self.batch_size or 1, base)
-            self._job.start_fed(self._epoch, base, given)
+            self._job.start_fed(self._epoch, base, received["skipped"], given)
         self._resuming = False
         self._turn += 1
         self._iterating = True
@@ -315,7 +316,7 @@ class DataLoader:
             self.seed = seed
         self.set_epoch(epoch)
         self._received, self._resuming, self._generator_state = received, True, generator
-        self._failures, self._reported = failures, len(failures)
+        self._failures, self._reported = failures, {failure[0] for failure in failures}
         if self._job is not None:
             self._job.set_quarantine(failures)
 

@@ -16,7 +16,7 @@ use forebay_recipe::{Dtype, Field, Layout};
 use crate::decode::Pixels;
 
 /// Columns start at multiples of this inside a slot.
-const COLUMN_ALIGN: usize = 256;
+pub(crate) const COLUMN_ALIGN: usize = 256;
 
 /// One field of an augmented sample.
 #[derive(Debug)]

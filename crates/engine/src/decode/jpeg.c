@@ -296,6 +296,10 @@ static void take_over(struct fb_jpeg *self) {
   for (int i = 0; i < info->blocks_in_MCU; i++) {
     int component = info->MCU_membership[i];
     const jpeg_component_info *about = info->cur_comp_info[component];
+    /* Tables are checked only for the kinds of files that use them. */
+    if (about->dc_tbl_no < 0 || about->dc_tbl_no >= NUM_HUFF_TBLS || !info->dc_huff_tbl_ptrs[about->dc_tbl_no] ||
+        about->ac_tbl_no < 0 || about->ac_tbl_no >= NUM_HUFF_TBLS || !info->ac_huff_tbl_ptrs[about->ac_tbl_no])
+      return;
     self->component[i] = component;
     self->dc[i] = &self->tables[about->dc_tbl_no];
     self->ac[i] = &self->tables[NUM_HUFF_TBLS + about->ac_tbl_no];
@@ -314,15 +318,13 @@ struct fb_jpeg *fb_jpeg_new(int scan_limit) {
   self->error.error_exit = leave;
   self->error.emit_message = warn;
   self->scan_limit = scan_limit;
+  self->progress.progress_monitor = watch_scans;
   self->info.client_data = self;
   if (setjmp(self->escape)) {
     free(self);
     return NULL;
   }
   jpeg_create_decompress(&self->info);
-  self->info.client_data = self;
-  self->progress.progress_monitor = watch_scans;
-  self->info.progress = &self->progress;
   return self;
 }
 
@@ -342,7 +344,10 @@ int fb_jpeg_header(struct fb_jpeg *self, const uint8_t *bytes, size_t length, ui
     jpeg_abort_decompress(info);
     return self->code;
   }
-  jpeg_abort_decompress(info);
+  /* A new object for each image: an old one would lend its tables to a file that lacks them. */
+  jpeg_destroy_decompress(info);
+  jpeg_create_decompress(info);
+  info->progress = &self->progress;
   jpeg_mem_src(info, bytes, length);
   jpeg_read_header(info, TRUE);
   int widest = 1;

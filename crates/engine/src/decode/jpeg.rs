@@ -53,8 +53,8 @@ unsafe extern "C" {
 #[derive(Debug)]
 pub struct Decoder {
     handle: NonNull<Handle>,
-    /// Address and length of the bytes whose header was read last; the C side still points there.
-    source: (usize, usize),
+    /// Address and length of the bytes whose header was read last, and what it said; the C side points there.
+    source: Option<(usize, usize, Header)>,
     fast: bool,
 }
 
@@ -71,6 +71,14 @@ pub struct Header {
     components: u32,
     /// Pixels across one unit of the compressed data; 0 when it cannot be cut.
     unit: u32,
+    lossless: bool,
+}
+
+impl Header {
+    /// The denominator that the library really decodes at: lossless files come in full size only.
+    pub fn denominator(&self, wanted: u32) -> u32 {
+        if self.lossless { 1 } else { wanted }
+    }
 }
 
 /// Chroma layout of a JPEG to be written.
@@ -106,7 +114,7 @@ impl Decoder {
         let handle = NonNull::new(unsafe { fb_jpeg_new(MAX_SCANS) }).ok_or_else(|| {
             Fault::Unsupported("libjpeg-turbo could not start: is there memory left?".into())
         })?;
-        Ok(Decoder { handle, source: (0, 0), fast })
+        Ok(Decoder { handle, source: None, fast })
     }
 
     /// Reads the header.
@@ -116,7 +124,7 @@ impl Decoder {
         // SAFETY: pointer and length describe one live slice; the handle is ours. The C side keeps the pointer,
         // and `decode` uses it only while it is given the same slice.
         let code = unsafe { fb_jpeg_header(self.handle.as_ptr(), bytes.as_ptr(), bytes.len(), &mut about) };
-        self.source = (bytes.as_ptr().addr(), bytes.len());
+        self.source = None;
         self.check(code)?;
         let [width, height, components, precision, unit] = about;
         if precision != 8 {
@@ -127,7 +135,9 @@ impl Decoder {
         }
         // The library cannot cut lossless files.
         let unit = if lossless { 0 } else { unit };
-        Ok(Header { width, height, components, unit })
+        let header = Header { width, height, components, unit, lossless };
+        self.source = Some((bytes.as_ptr().addr(), bytes.len(), header));
+        Ok(header)
     }
 
     /// Decodes what `wanted` needs at 1/`denominator`, after [`Decoder::header`] of the same bytes.
@@ -142,7 +152,9 @@ impl Decoder {
         limit: u64,
         out: &mut Pixels,
     ) -> Result<(), Fault> {
-        if self.source != (bytes.as_ptr().addr(), bytes.len()) && self.header(bytes)? != *header {
+        if self.source != Some((bytes.as_ptr().addr(), bytes.len(), *header))
+            && self.header(bytes)? != *header
+        {
             return Err(Fault::Corrupt("the header belongs to another image".into()));
         }
         let region = region(header, wanted, denominator);
@@ -167,12 +179,12 @@ impl Decoder {
                 region.width,
                 region.height,
                 memory,
-                c_int::from(self.fast),
+                c_int::from(self.fast && !header.lossless),
                 rows.as_mut_ptr(),
             )
         };
         // The header is used up.
-        self.source = (0, 0);
+        self.source = None;
         self.check(code)?;
         if channels == 4 {
             out.cmyk_to_rgb();
@@ -318,6 +330,67 @@ mod tests {
     fn subsampling() -> impl Strategy<Value = Subsampling> {
         use Subsampling::*;
         prop::sample::select(vec![S444, S422, S420, S440, S411, Gray])
+    }
+
+    /// The file without its segments of one kind.
+    fn without(bytes: &[u8], marker: u8) -> Vec<u8> {
+        let mut out = bytes[..2].to_vec();
+        let mut at = 2;
+        while bytes[at + 1] != 0xda {
+            let end = at + 2 + usize::from(u16::from_be_bytes([bytes[at + 2], bytes[at + 3]]));
+            if bytes[at + 1] != marker {
+                out.extend_from_slice(&bytes[at..end]);
+            }
+            at = end;
+        }
+        out.extend_from_slice(&bytes[at..]);
+        out
+    }
+
+    #[test]
+    fn a_file_without_its_tables_does_not_borrow_those_of_the_one_before() {
+        let whole = encode(&image(40, 40, 1), 40, 40, 90, Subsampling::S444).expect("a JPEG");
+        for marker in [0xdb, 0xc4] {
+            let lacking = without(&whole, marker);
+            let decode = |decoder: &mut Decoder, bytes: &[u8]| {
+                let mut out = Pixels::default();
+                let header = decoder.header(bytes).map_err(|f| f.to_string())?;
+                decoder
+                    .decode(bytes, &header, Rect::whole(40, 40), 1, 1 << 20, &mut out)
+                    .map_err(|f| f.to_string())?;
+                Ok::<_, String>(out.rgb().to_vec())
+            };
+            let fresh = decode(&mut Decoder::open().expect("libjpeg-turbo"), &lacking);
+            let mut used = Decoder::open().expect("libjpeg-turbo");
+            let other = encode(&image(40, 40, 2), 40, 40, 20, Subsampling::S420).expect("a JPEG");
+            decode(&mut used, &other).expect("pixels");
+            assert_eq!(decode(&mut used, &lacking), fresh, "marker {marker:x}");
+        }
+    }
+
+    #[test]
+    fn lossless_files_decode_whole_and_at_no_other_scale() {
+        let rgb = image(64, 48, 3);
+        // SAFETY: as in `encode`, with lossless coding switched on.
+        let bytes = unsafe {
+            let handle = tj::tj3Init(tj::TJINIT_TJINIT_COMPRESS as i32);
+            tj::tj3Set(handle, tj::TJPARAM_TJPARAM_LOSSLESS as i32, 1);
+            let (mut data, mut size) = (std::ptr::null_mut(), 0);
+            let format = tj::TJPF_TJPF_RGB;
+            let code = tj::tj3Compress8(handle, rgb.as_ptr(), 64, 192, 48, format, &mut data, &mut size);
+            assert_eq!(code, 0);
+            let bytes = std::slice::from_raw_parts(data, size as usize).to_vec();
+            tj::tj3Free(data.cast());
+            tj::tj3Destroy(handle);
+            bytes
+        };
+        let mut decoder = super::super::Decoder::open().expect("libjpeg-turbo");
+        let header = decoder.header(&bytes).expect("a header");
+        let mut out = Pixels::default();
+        let part = Rect { x: 30, y: 20, width: 8, height: 8 };
+        assert_eq!(decoder.decode(&bytes, &header, part, 4, 1 << 20, &mut out).expect("pixels"), 1);
+        assert_eq!(out.rect(), Rect::whole(64, 48));
+        assert_eq!(out.rgb(), rgb);
     }
 
     proptest! {

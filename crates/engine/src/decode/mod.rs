@@ -86,6 +86,7 @@ impl Decoder {
     ) -> Result<u32, Fault> {
         match header {
             Header::Jpeg(header) => {
+                let denominator = header.denominator(denominator);
                 self.jpeg.decode(bytes, header, wanted, denominator, limit, out)?;
                 Ok(denominator)
             }

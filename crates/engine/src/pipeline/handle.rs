@@ -21,6 +21,8 @@ pub enum Next {
     End,
     /// Nothing yet; ask again.
     Waiting,
+    /// Nothing will come before more is fed.
+    Hungry,
 }
 
 /// A training run that draws batches. Dropping it returns all it held.
@@ -83,11 +85,12 @@ impl Job {
         self.engine.spawn()
     }
 
-    /// Begins an epoch whose samples are fed; `given`: each feeding is one batch.
-    pub fn start_fed(&mut self, epoch: u64, base: u64, given: bool) -> Result<()> {
+    /// Begins an epoch whose samples are fed, after `base` of them, of which `skipped` failed; `given`: each
+    /// feeding is one batch.
+    pub fn start_fed(&mut self, epoch: u64, base: u64, skipped: u64, given: bool) -> Result<()> {
         self.run = self.with(|job| {
             job.cancel(|_| false);
-            job.open_fed(epoch, base, given)
+            job.open_fed(epoch, base, skipped, given)
         })?;
         self.engine.spawn()
     }
@@ -129,7 +132,7 @@ impl Job {
         let taken = loop {
             match self.poll(&mut state)? {
                 Next::Waiting => {}
-                Next::End => return Ok(Next::End),
+                found @ (Next::End | Next::Hungry) => return Ok(found),
                 Next::Batch(batch) => break batch,
             }
             let waited = start.elapsed();
@@ -187,7 +190,11 @@ impl Job {
             run.fault = Some(Error::Closed);
             return Err(error.unwrap_or(Error::Closed));
         }
-        Ok(if run.is_over() { Next::End } else { Next::Waiting })
+        Ok(match run {
+            run if run.is_over() => Next::End,
+            run if run.is_hungry() => Next::Hungry,
+            _ => Next::Waiting,
+        })
     }
 
     /// Gives a slot back to this job, or to nobody if the job has left.

@@ -118,10 +118,10 @@ impl JobState {
     }
 
     /// Opens a run that is fed; `given` says whether each feeding is a batch.
-    pub(super) fn open_fed(&mut self, epoch: u64, base: u64, given: bool) -> u64 {
+    pub(super) fn open_fed(&mut self, epoch: u64, base: u64, skipped: u64, given: bool) -> u64 {
         let cut = if given { Cuts::Given(VecDeque::new()) } else { self.cut() };
         let source = Source::Fed { skip: base, samples: VecDeque::new(), seen: Default::default() };
-        self.open(epoch, Epoch::open(cut, base), source, false)
+        self.open(epoch, Epoch::open(cut, base, skipped), source, false)
     }
 
     fn open(&mut self, epoch: u64, order: Epoch, source: Source, fresh: bool) -> u64 {
@@ -166,7 +166,8 @@ impl JobState {
         if let Some(at) = self.slots.iter().position(|slot| slot.len() >= bytes) {
             return Some(self.slots.swap_remove(at));
         }
-        if self.slots_made == self.share.slots {
+        // The share may have got fewer and larger slots.
+        while self.slots_made >= self.share.slots {
             let small = self.slots.pop()?;
             self.gauge.sub(small.len() as u64);
             self.slots_made -= 1;
@@ -180,7 +181,7 @@ impl JobState {
     }
 
     fn has_slot(&self) -> bool {
-        !self.slots.is_empty() || self.slots_made < self.share.slots
+        self.slots_made - (self.slots.len() as u64) < self.share.slots
     }
 
     /// The next piece of work this job has, if any.
@@ -215,6 +216,7 @@ impl JobState {
                     run.order.fail(position);
                 }
                 self.form();
+                self.tell_end();
                 continue;
             }
             self.samples_out += 1;
@@ -306,7 +308,12 @@ impl JobState {
             self.give_sample(pixels);
         }
         self.form();
-        if self.runs.front().is_some_and(|run| run.is_failed() || run.is_over()) {
+        self.tell_end();
+    }
+
+    /// Wakes the job when there is nothing left to wait for.
+    fn tell_end(&self) {
+        if self.runs.front().is_some_and(|run| run.is_failed() || run.is_over() || run.is_hungry()) {
             self.arrived.notify_all();
         }
     }
@@ -354,6 +361,7 @@ impl JobState {
             };
             self.runs[at].filling += 1;
             self.filling.push(Arc::new(Filling {
+                bytes: buffer.len() as u64,
                 job: self.id,
                 run,
                 number,
@@ -380,6 +388,9 @@ impl JobState {
 
 impl Drop for JobState {
     fn drop(&mut self) {
+        // Batches that no thread has begun; the others are booked by those who fill them.
+        let waiting = self.filling.iter().filter(|filling| Arc::strong_count(filling) == 1);
+        self.gauge.sub(waiting.map(|filling| filling.bytes).sum());
         let held = self.slots.iter().map(|slot| slot.len()).sum::<usize>()
             + self.runs.iter().flat_map(|run| run.done.values()).map(|(slot, _)| slot.len()).sum::<usize>();
         self.gauge.sub(held as u64 + self.samples_made * self.share.sample_bytes);

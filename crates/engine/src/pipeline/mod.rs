@@ -166,11 +166,14 @@ impl Shared {
     }
 
     fn worker(&self) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.work_until_stopped())) {
-            let mut state = self.lock();
-            state.broken = Some(message(&*panic));
-            state.jobs.values().for_each(|job| job.arrived.notify_all());
-        }
+        let trouble = match catch_unwind(AssertUnwindSafe(|| self.work_until_stopped())) {
+            Ok(Ok(())) => return,
+            Ok(Err(fault)) => fault.to_string(),
+            Err(panic) => message(&*panic),
+        };
+        let mut state = self.lock();
+        state.broken = Some(trouble);
+        state.jobs.values().for_each(|job| job.arrived.notify_all());
     }
 
     /// Gives a job a larger share when a batch is larger than those it was planned for.
@@ -191,11 +194,8 @@ impl Shared {
         Ok(())
     }
 
-    fn work_until_stopped(&self) {
-        let mut preparer = match Preparer::open(self.config.scratch() / self.config.threads as u64) {
-            Ok(preparer) => preparer,
-            Err(_) => return,
-        };
+    fn work_until_stopped(&self) -> Result<(), Fault> {
+        let mut preparer = Preparer::open(self.config.scratch() / self.config.threads as u64)?;
         let mut state = self.lock();
         while !state.stopping {
             let Some(task) = state.task() else {
@@ -226,6 +226,7 @@ impl Shared {
             self.wake(&state);
         }
         self.gauge.sub(preparer.capacity() as u64);
+        Ok(())
     }
 
     /// Finishes rows until none is left, then books the batch if this was the last.

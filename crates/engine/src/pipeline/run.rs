@@ -36,6 +36,8 @@ impl Made {
 /// A batch being finished by several threads.
 #[derive(Debug)]
 pub(super) struct Filling {
+    /// Size of its slot.
+    pub(super) bytes: u64,
     pub(super) job: u64,
     pub(super) run: u64,
     pub(super) number: u64,
@@ -155,6 +157,15 @@ impl Run {
         if added > 0 {
             self.order.feed(added);
         }
+    }
+
+    /// Whether nothing more can come before the sampler feeds more.
+    pub(super) fn is_hungry(&self) -> bool {
+        matches!(&self.source, Source::Fed { samples, .. } if samples.is_empty())
+            && !self.order.is_closed()
+            && self.filling == 0
+            && self.done.is_empty()
+            && self.order.in_hand() == self.ready.len() as u64
     }
 
     /// Whether every batch has been delivered.

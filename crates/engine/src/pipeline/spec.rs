@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use forebay_recipe::{Output, Recipe};
+use forebay_recipe::{Field, Output, Recipe};
 
-use crate::batch::{Finisher, Plan};
+use crate::batch::{COLUMN_ALIGN, Finisher};
 use crate::decode::SLACK;
 use crate::storage::Folder;
 use crate::{Error, Result};
@@ -67,11 +67,16 @@ pub struct Share {
 impl Share {
     /// Bytes in all.
     pub fn bytes(&self) -> u64 {
-        self.slots * self.slot_bytes + self.samples * self.sample_bytes
+        let samples = self.samples.saturating_mul(self.sample_bytes);
+        self.slots.saturating_mul(self.slot_bytes).saturating_add(samples)
     }
 
     /// What the job takes of `left` bytes, or why it cannot run.
     pub fn plan(spec: &Spec, finisher: &Finisher, left: u64, memory: u64, threads: u64) -> Result<Share> {
+        // No sum below may overflow: a batch of more samples than there are bytes fits nowhere.
+        if spec.batch > left || spec.late > left {
+            return Err(Error::Budget(format!("a batch of {} samples does not fit {left} B", spec.batch)));
+        }
         let least = spec.batch + threads;
         let wanted = 2 * spec.batch + spec.late + 2 * threads;
         let fields = spec.recipe.fields(finisher.as_data());
@@ -83,11 +88,17 @@ impl Share {
             let element = finisher.as_data().dtype.bytes() as u64;
             let parts = least + MIN_SLOTS * spec.batch * element;
             let sample_bytes = left / 2 / parts;
+            if sample_bytes <= SLACK as u64 {
+                return Err(Error::Budget(format!(
+                    "{} B are left for {parts} parts of a batch of {} samples; raise FOREBAY_MEMORY or use a smaller batch",
+                    left / 2,
+                    spec.batch
+                )));
+            }
             let slot_bytes = sample_bytes * spec.batch * element + 512 + spec.batch * 8;
             return Ok(Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes });
         };
-        let slot_bytes =
-            Plan::new(&fields, spec.batch as usize, |field, _| shapes[field].clone()).bytes as u64;
+        let slot_bytes = slot_bytes(&fields, &shapes, spec.batch);
         let sample_bytes = u64::from(height) * u64::from(width) * 3 + SLACK as u64;
         let mut share = Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes };
         if share.bytes() > left {
@@ -107,5 +118,33 @@ impl Share {
             }
         }
         Ok(share)
+    }
+}
+
+/// Bytes of a batch of equal samples, as [`crate::batch::Plan`] lays it out.
+fn slot_bytes(fields: &[Field], shapes: &[Vec<usize>], samples: u64) -> u64 {
+    fields.iter().zip(shapes).fold(0u64, |end, (field, shape)| {
+        let value = (shape.iter().product::<usize>() * field.dtype.bytes()) as u64;
+        let start = end.checked_next_multiple_of(COLUMN_ALIGN as u64).unwrap_or(u64::MAX);
+        start.saturating_add(value.saturating_mul(samples))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Plan;
+
+    #[test]
+    fn a_slot_is_as_large_as_the_plan_of_its_batch() {
+        let recipe = r#"{"steps": [{"op": "center_crop", "height": 5, "width": 7}, {"op": "to_float", "scale": true}]}"#;
+        let recipe = Recipe::from_json(recipe).expect("a recipe");
+        let fields = recipe.fields(&recipe.finish(Output::default()).expect("fits"));
+        let shapes: Vec<_> = fields.iter().map(|field| field.shape.clone().expect("fixed")).collect();
+        for samples in [1, 2, 63] {
+            let plan = Plan::new(&fields, samples, |field, _| shapes[field].clone());
+            assert_eq!(slot_bytes(&fields, &shapes, samples as u64), plan.bytes as u64);
+        }
+        assert_eq!(slot_bytes(&fields, &shapes, u64::MAX), u64::MAX, "saturates");
     }
 }
