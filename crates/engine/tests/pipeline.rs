@@ -175,6 +175,18 @@ fn resuming_at_every_step_gives_the_same_bytes() {
 }
 
 #[test]
+fn every_epoch_brings_other_copies_in_another_order() {
+    let engine = engine(2);
+    let mut job = engine.join(spec(folder(30), 5)).expect("joined");
+    let [mut one, mut two] = [0, 1].map(|number| rows(&epoch(&mut job, number, &Received::default())));
+    assert_ne!(one.iter().map(|r| r.0).collect::<Vec<_>>(), two.iter().map(|r| r.0).collect::<Vec<_>>());
+    one.sort_unstable();
+    two.sort_unstable();
+    let same = one.iter().zip(&two).filter(|(a, b)| a == b).count();
+    assert!(same < 3, "{same} of 30 copies are the same in both epochs");
+}
+
+#[test]
 fn a_job_that_keeps_every_batch_still_gets_them_all_and_memory_stays_in_its_budget() {
     let engine = engine(2);
     let mut job = engine.join(spec(folder(39), 2)).expect("joined");
