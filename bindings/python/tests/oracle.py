@@ -12,7 +12,20 @@ from forebay import _native
 from PIL import Image
 
 #: Levels that resized pixels may differ by: older Pillows go through the two passes in another order.
-LEVELS = 0 if int(PIL.__version__.split(".")[0]) >= 13 else 1
+EXACT = int(PIL.__version__.split(".")[0]) >= 13
+LEVELS = 0 if EXACT else 1
+#: The same for filters with negative lobes, whose passes clip, and after a colour step, which stretches.
+LOBES = 0 if EXACT else 3
+STRETCHED = 0 if EXACT else 8
+#: And for floats of deviation 0.2 or more.
+FLOAT = 1e-6 if EXACT else 0.03
+
+
+def same(image, expected):
+    """Bit-equal, as far as this Pillow allows."""
+    expected = expected.to(image.dtype)
+    return torch.equal(image, expected) if EXACT else torch.allclose(image, expected, rtol=0, atol=FLOAT)
+
 
 _COLOURS = {
     "brightness": lambda image, op: F.adjust_brightness(image, op["factor"]),
