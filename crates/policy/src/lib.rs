@@ -4,10 +4,14 @@
 //! when a batch may be delivered. [`Received`] is what a job has been given, and so the heart of its
 //! state. Everything here is a function of its arguments, so the engine and tests drive the same code.
 
+mod dice;
 mod order;
 mod permute;
 mod received;
+pub mod share;
+pub mod simulate;
 
+pub use dice::Dice;
 pub use order::{Cut, Epoch, Formed};
 pub use permute::Permutation;
 pub use received::Received;

@@ -64,6 +64,34 @@ impl Permutation {
         }
     }
 
+    /// The position of a sample: the inverse of [`Permutation::at`].
+    ///
+    /// # Panics
+    /// When `sample` is not below `n`.
+    pub fn position(&self, sample: u64) -> u64 {
+        assert!(sample < self.n, "sample {sample} of {}", self.n);
+        let mut value = sample;
+        loop {
+            value = self.network_back(value);
+            if value < self.n {
+                return value;
+            }
+        }
+    }
+
+    fn network_back(&self, value: u64) -> u64 {
+        let mask = |bits: u32| (1u64 << bits) - 1;
+        // An even number of rounds leaves the widths as they began.
+        let (mut left_bits, mut right_bits) = (self.left_bits, self.right_bits);
+        let (mut left, mut right) = (value >> right_bits, value & mask(right_bits));
+        for key in self.keys.iter().rev() {
+            (left_bits, right_bits) = (right_bits, left_bits);
+            let before = right ^ (mix(left ^ key) & mask(left_bits));
+            (left, right) = (before, left);
+        }
+        (left << right_bits) | right
+    }
+
     fn network(&self, value: u64) -> u64 {
         let mask = |bits: u32| (1u64 << bits) - 1;
         let (mut left_bits, mut right_bits) = (self.left_bits, self.right_bits);
@@ -78,7 +106,7 @@ impl Permutation {
 }
 
 /// The finaliser of SplitMix64.
-fn mix(mut z: u64) -> u64 {
+pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
@@ -98,6 +126,7 @@ mod tests {
         for position in 0..n {
             let sample = permutation.at(position) as usize;
             assert!(!std::mem::replace(&mut seen[sample], true), "{sample} twice for n = {n}");
+            assert_eq!(permutation.position(sample as u64), position, "the inverse for n = {n}");
         }
     }
 

@@ -1,0 +1,345 @@
+//! Drawing: a job's hand is filled from the pool until it is a step.
+
+use super::job::{Hand, deal};
+use super::needs::ones;
+use super::pool::{NONE, State};
+use super::{Effect, NOBODY, Order, Remainder, Step, Stream, Taken};
+use crate::Dice;
+
+/// Ready copies that are compared for an ordinary draw.
+const CANDIDATES: usize = 4;
+
+impl Stream {
+    /// Lets a job's next step be filled, if none is; its memory is the caller's to have.
+    pub fn open(&mut self, job: u32, dice: &mut Dice) {
+        let state = self.job_mut(job);
+        if state.hand.is_none() && state.begun && !state.is_over() {
+            state.hand = Some(Hand::default());
+            self.plan(job);
+            self.fill(job, dice);
+        }
+    }
+
+    /// A job's step, if it is full; the next may be opened then.
+    pub fn take(&mut self, job: u32) -> Option<Step> {
+        let state = self.job_mut(job);
+        if !state.hand.as_ref().is_some_and(Hand::is_full) {
+            return None;
+        }
+        let Hand { mut taken, pads_done, .. } = state.hand.take()?;
+        if taken.is_empty() {
+            return None; // everything that was to be in it has failed
+        }
+        if state.join.order != Order::Ready {
+            taken.sort_unstable_by_key(|one| one.position);
+        }
+        taken.extend(pads_done);
+        let sizes = deal(taken.len() as u64, state.join.ranks);
+        let skipped = std::mem::take(&mut state.pass.untold);
+        Some(Step { taken, sizes, skipped })
+    }
+
+    /// Whether [`Stream::take`] has something.
+    pub fn is_full(&self, job: u32) -> bool {
+        self.job(job).hand.as_ref().is_some_and(|hand| hand.is_full() && !hand.taken.is_empty())
+    }
+
+    /// Settles how large the step in hand is and which positions it must hold; takes those that are ready.
+    pub(super) fn plan(&mut self, job: u32) {
+        let state = self.jobs[job as usize].as_mut().expect("a job");
+        let Some(mut hand) = state.hand.take() else { return };
+        let (full, ranks) = (state.full(), u64::from(state.join.ranks));
+        let held = hand.taken.len() as u64;
+        let left = state.pass.left + held;
+        hand.size = left.min(full);
+        hand.pads = match state.join.remainder {
+            Remainder::Pad if left < full => left.next_multiple_of(ranks) - left,
+            _ => 0,
+        };
+        (hand.missing, hand.bound) = (0, 0);
+        let late = match state.join.order {
+            Order::Strict => Some(0),
+            Order::Late(late) => Some(late),
+            Order::Ready => None,
+        };
+        let size = hand.size;
+        state.hand = Some(hand);
+        let Some(late) = late else { return };
+        self.advance(job);
+        let pass = self.pass(job);
+        let due = (pass.drawn - held + size).saturating_sub(late);
+        let (mut rank, mut position) = (pass.rank(), pass.cursor);
+        let mut missing = 0;
+        while rank < due && position < self.pass(job).share {
+            if !self.pass(job).failed.contains(&position) {
+                rank += 1;
+                let sample = self.pass(job).keyed.at(position);
+                if self.is_live(job, sample) {
+                    match self.find(job, sample) {
+                        Some(slot) if self.pool.slots[slot as usize].state == State::Ready => self.draw(job, slot),
+                        _ => missing += 1,
+                    }
+                }
+            }
+            position += 1;
+        }
+        if let Some(hand) = &mut self.job_mut(job).hand {
+            (hand.missing, hand.bound) = (missing, position);
+        }
+    }
+
+    /// Draws ready copies while any will do.
+    pub(super) fn fill(&mut self, job: u32, dice: &mut Dice) {
+        if self.job(job).is_strict() {
+            return; // all that is in its step is due
+        }
+        while self.job(job).hand.as_ref().is_some_and(|hand| hand.room() > 0) {
+            let Some(slot) = self.choose_ready(job, dice) else { return };
+            self.draw(job, slot);
+        }
+    }
+
+    /// A ready copy: now and then that of the lowest position, else of a few the one that fewest others
+    /// wait for.
+    fn choose_ready(&mut self, job: u32, dice: &mut Dice) -> Option<u32> {
+        let state = self.job_mut(job);
+        let rest = state.next.is_some();
+        let set = if rest { &state.tail } else { &state.ready };
+        if set.len() == 0 {
+            return None;
+        }
+        if !rest && state.join.mixing > 0.0 {
+            state.owed += u32::from(dice.unit() < state.join.mixing);
+            if state.owed > 0
+                && let Some(slot) = self.lowest_ready(job)
+            {
+                let state = self.job_mut(job);
+                state.owed -= 1;
+                state.picked = state.picked.saturating_sub(1);
+                return Some(slot);
+            }
+        }
+        let state = self.job(job);
+        let set = if rest { &state.tail } else { &state.ready };
+        let waiting = |slot: u32| {
+            let copy = &self.pool.slots[slot as usize];
+            (copy.cover | copy.tail).count_ones()
+        };
+        (0..CANDIDATES).filter_map(|_| set.probe(dice)).min_by_key(|&slot| waiting(slot))
+    }
+
+    /// The ready copy for a job's lowest live position.
+    fn lowest_ready(&mut self, job: u32) -> Option<u32> {
+        self.advance(job);
+        let pass = self.pass(job);
+        if pass.cursor >= pass.share {
+            return None;
+        }
+        let slot = self.find(job, pass.keyed.at(pass.cursor))?;
+        (self.pool.slots[slot as usize].state == State::Ready).then_some(slot)
+    }
+
+    /// Moves the cursor of the epoch that a job draws over what is drawn or failed.
+    pub(super) fn advance(&mut self, job: u32) {
+        let mut cursor = self.pass(job).cursor;
+        while cursor < self.pass(job).share && !self.is_live(job, self.pass(job).keyed.at(cursor)) {
+            cursor += 1;
+        }
+        self.job_mut(job).pass.cursor = cursor;
+    }
+
+    /// Whether a sample of the epoch that a job draws is still to come.
+    fn is_live(&self, job: u32, sample: u32) -> bool {
+        let state = self.job(job);
+        if state.next.is_none() {
+            return self.needs.has(sample, job);
+        }
+        state.lost.contains(&sample) || self.find(job, sample).is_some()
+    }
+
+    /// The copy that a job counts on for a sample of the epoch it draws.
+    pub(super) fn find(&self, job: u32, sample: u32) -> Option<u32> {
+        let (mask, rest) = (1u64 << job, self.job(job).next.is_some());
+        if !self.needs.is_present(sample) {
+            return None;
+        }
+        self.pool.copies(sample).find(|&slot| {
+            let copy = &self.pool.slots[slot as usize];
+            let claims = if rest { copy.tail } else { copy.cover };
+            claims & mask != 0
+        })
+    }
+
+    /// Gives a ready copy to a job.
+    fn draw(&mut self, job: u32, slot: u32) {
+        let mask = 1u64 << job;
+        let copy = &mut self.pool.slots[slot as usize];
+        debug_assert_eq!(copy.state, State::Ready, "only what is ready is drawn");
+        let (sample, generation) = (copy.sample, copy.generation);
+        let rest = copy.tail & mask != 0;
+        copy.tail &= !mask;
+        copy.cover &= !mask;
+        let useless = copy.cover | copy.tail == 0 && copy.direct == NONE;
+        debug_assert_eq!(self.pool.used[slot as usize] & mask, 0, "no copy twice");
+        self.pool.used[slot as usize] |= mask;
+        let state = self.jobs[job as usize].as_mut().expect("a job");
+        if rest {
+            state.tail.remove(slot);
+        } else {
+            state.ready.remove(slot);
+            self.needs.clear(sample, job);
+        }
+        state.pass.left -= 1;
+        state.pass.drawn += 1;
+        let position = state.pass.keyed.position(sample);
+        if let Some(hand) = &mut state.hand {
+            hand.taken.push(Taken { slot, sample, position, generation, valid: true });
+        }
+        self.effects.push(Effect::Draw { job, slot, position });
+        if useless {
+            self.free(slot);
+        }
+    }
+
+    /// A copy is finished: those who wait draw it, the pool keeps it for those who need it.
+    pub fn ready(&mut self, slot: u32, dice: &mut Dice) {
+        let copy = &mut self.pool.slots[slot as usize];
+        debug_assert_eq!(copy.state, State::Flight, "only what is under way gets ready");
+        if copy.pad {
+            return self.pad_ready(slot);
+        }
+        copy.state = State::Ready;
+        let (sample, cover, tail, direct) = (copy.sample, copy.cover, copy.tail, copy.direct);
+        self.pool.ready.insert(slot);
+        let bound = self.pool.slots.len();
+        for job in ones(cover) {
+            let state = self.jobs[job as usize].as_mut().expect("a job that counts on a copy");
+            state.flight -= 1;
+            state.ready.grow(bound);
+            state.ready.insert(slot);
+        }
+        for job in ones(tail) {
+            let state = self.jobs[job as usize].as_mut().expect("a job that counts on a copy");
+            state.tail_flight -= 1;
+            state.tail.grow(bound);
+            state.tail.insert(slot);
+        }
+        // Keep the copy while those who wait for it draw it.
+        let maker = std::mem::replace(&mut self.pool.slots[slot as usize].direct, NOBODY);
+        for job in ones(cover | tail) {
+            self.offer(job, slot, sample, dice);
+        }
+        let copy = &mut self.pool.slots[slot as usize];
+        copy.direct = maker;
+        let wanted = copy.cover | copy.tail != 0;
+        if direct != NONE {
+            // It was made out of a job's reserve, which has it in hand now: the pool takes it if it can.
+            if wanted && self.pool.resident < self.pool.capacity {
+                self.pool.slots[slot as usize].direct = NONE;
+                self.pool.resident += 1;
+            } else {
+                self.evict(slot);
+            }
+        } else if !wanted {
+            self.free(slot);
+        }
+    }
+
+    /// Lets a job that waits draw a copy that has just got ready.
+    fn offer(&mut self, job: u32, slot: u32, sample: u32, dice: &mut Dice) {
+        let copy = &self.pool.slots[slot as usize];
+        let claims = if self.job(job).next.is_some() { copy.tail } else { copy.cover };
+        if self.job(job).hand.is_none() || claims >> job & 1 == 0 {
+            return; // or it counts on it for the epoch after this one
+        }
+        let state = self.job_mut(job);
+        let due = state.join.order != Order::Ready && {
+            let position = state.pass.keyed.position(sample);
+            state.hand.as_ref().is_some_and(|hand| position < hand.bound)
+        };
+        if due {
+            if let Some(hand) = &mut state.hand {
+                hand.missing -= 1;
+            }
+            self.draw(job, slot);
+        } else {
+            self.fill(job, dice);
+        }
+    }
+
+    /// A repeat that fills up a step is finished.
+    fn pad_ready(&mut self, slot: u32) {
+        let copy = &mut self.pool.slots[slot as usize];
+        let (job, sample, generation) = (copy.direct, copy.sample, copy.generation);
+        copy.state = State::Ready;
+        self.pool.ready.insert(slot);
+        if job != NOBODY {
+            let state = self.job_mut(job);
+            let position = state.pass.keyed.position(sample);
+            if let Some(hand) = &mut state.hand {
+                hand.pads_flight -= 1;
+                hand.pads_done.push(Taken { slot, sample, position, generation, valid: false });
+                self.effects.push(Effect::Draw { job, slot, position });
+            }
+        }
+        self.free(slot);
+    }
+
+    /// A sample cannot be made: it leaves the order of every job that has no other copy of it.
+    pub fn failed(&mut self, slot: u32, dice: &mut Dice) {
+        let copy = self.pool.slots[slot as usize];
+        self.bad.insert(copy.sample);
+        if copy.pad {
+            let waiting = copy.direct != NOBODY;
+            self.pool.slots[slot as usize].state = State::Ready;
+            self.pool.ready.insert(slot);
+            self.free(slot);
+            if waiting && let Some(hand) = &mut self.job_mut(copy.direct).hand {
+                hand.pads_flight -= 1;
+            }
+            return;
+        }
+        // From flight to gone, as if it had been evicted.
+        self.drop_claims(slot);
+        self.pool.slots[slot as usize].state = State::Ready;
+        self.pool.ready.insert(slot);
+        self.free(slot);
+        for job in ones(copy.tail) {
+            let state = self.job_mut(job);
+            state.lost.retain(|&sample| sample != copy.sample);
+            self.skip(job, copy.sample, true);
+        }
+        let open = self.needs.word(copy.sample) & self.active & !self.pool.covered(copy.sample);
+        for job in ones(open) {
+            self.needs.clear(copy.sample, job);
+            self.needs.cover(copy.sample, job);
+            self.skip(job, copy.sample, false);
+        }
+        for job in ones(open | copy.tail) {
+            self.plan(job);
+            self.fill(job, dice);
+        }
+    }
+
+    /// A position leaves a job's order.
+    fn skip(&mut self, job: u32, sample: u32, drawing: bool) {
+        let state = self.job_mut(job);
+        let pass = match &mut state.next {
+            Some(next) if !drawing => next,
+            _ => &mut state.pass,
+        };
+        let position = pass.keyed.position(sample);
+        pass.left -= 1;
+        pass.failed.insert(position);
+        pass.untold.push(position);
+        if !drawing {
+            self.refill(job);
+        }
+    }
+
+    /// Samples known to be bad from before.
+    pub fn quarantine(&mut self, samples: impl IntoIterator<Item = u32>) {
+        let n = self.n;
+        self.bad.extend(samples.into_iter().filter(|&sample| sample < n));
+    }
+}

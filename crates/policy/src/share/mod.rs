@@ -1,0 +1,513 @@
+//! Many jobs, one pool: every job is given every sample of its share once per epoch, and no copy twice.
+//!
+//! A [`Stream`] knows who needs what ([`needs`]), which copies are there ([`pool`]) and how far each job
+//! is. It is pure: the caller brings randomness and rates, does what is returned, and says when it is done.
+//!
+//! ```text
+//!  begin, open ─▶ draw ready copies into the hand ─▶ take: a step, when the hand is full
+//!  next ─▶ (caller prepares) ─▶ ready, or failed ─▶ drawn by who waits, kept for who needs it
+//! ```
+//!
+//! One rule serves all orders. A job's *keyed order* is a fresh random permutation each epoch. In strict
+//! order a step is the next positions of it; with a lateness D a step must hold the positions that would
+//! come later than D and may hold anything else; in ready order nothing is due. `mixing` lets a part of
+//! the draws follow the keyed order: the lowest position not yet drawn is a uniformly random need.
+
+mod bits;
+mod demand;
+mod draw;
+mod job;
+mod needs;
+mod pass;
+mod pool;
+mod prepare;
+mod spec;
+mod subset;
+
+pub use demand::Demand;
+pub use job::{Join, Step, Taken};
+pub use prepare::Prepare;
+pub use spec::{Level, Order, Remainder};
+pub use subset::Subset;
+
+use std::collections::BTreeSet;
+
+use crate::Received;
+use job::Job;
+use needs::{Needs, ones};
+use pass::Pass;
+use pool::{Owner, Pool, State};
+
+/// Jobs that one stream can have.
+pub const MOST_JOBS: usize = 64;
+
+/// Why a stream refuses.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The 65th job.
+    #[error("a stream serves {MOST_JOBS} jobs at most; wait until one has left, or let this one run with share=False")]
+    Jobs,
+    /// More samples than are numbered.
+    #[error("{0} samples are more than the 2147483647 that a shared stream can number; run with share=False")]
+    Samples(u64),
+    /// A job that cannot be.
+    #[error("{0}")]
+    Job(&'static str),
+    /// A received set that does not fit.
+    #[error("the received set does not fit a share of {0} samples")]
+    Received(u64),
+}
+
+/// What the caller must do, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Keep the copy in `slot` for the step of `job`, as the one at `position`.
+    Draw {
+        /// Who.
+        job: u32,
+        /// Which copy.
+        slot: u32,
+        /// For which position.
+        position: u64,
+    },
+    /// Let the copy in `slot` go.
+    Free {
+        /// Which.
+        slot: u32,
+    },
+}
+
+/// One dataset with one recipe, drawn by up to 64 jobs.
+#[derive(Debug, Clone)]
+pub struct Stream {
+    n: u32,
+    seed: u64,
+    /// Number of the last copy, and of the one before the first.
+    clock: u64,
+    opened: u64,
+    needs: Needs,
+    pool: Pool,
+    jobs: Vec<Option<Job>>,
+    active: u64,
+    /// Jobs that take any copy, and jobs in strict order that share theirs.
+    shared: u64,
+    strict: u64,
+    /// Samples that failed.
+    bad: BTreeSet<u32>,
+    effects: Vec<Effect>,
+}
+
+impl Stream {
+    /// A stream of `samples` samples with room for `slots` copies. `seed` and `clock` name its copies; both
+    /// are drawn at random for each opening, so that no name is ever made twice.
+    pub fn new(samples: u64, slots: u32, seed: u64, clock: u64) -> Result<Self, Error> {
+        let n = u32::try_from(samples).ok().filter(|&n| n <= u32::MAX / 2).ok_or(Error::Samples(samples))?;
+        Ok(Stream {
+            n,
+            seed,
+            clock,
+            opened: clock,
+            needs: Needs::new(n),
+            pool: Pool::new(slots),
+            jobs: (0..MOST_JOBS).map(|_| None).collect(),
+            active: 0,
+            shared: 0,
+            strict: 0,
+            bad: BTreeSet::new(),
+            effects: Vec::new(),
+        })
+    }
+
+    /// Number of the copy made last.
+    pub fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    /// Names this opening together with the clock.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Bytes held for the samples, apart from pool and subsets.
+    pub fn bytes(&self) -> usize {
+        self.needs.bytes()
+    }
+
+    /// Copies that are held or awaited in the pool.
+    pub fn resident(&self) -> u32 {
+        self.pool.resident
+    }
+
+    /// Jobs that have joined.
+    pub fn len(&self) -> usize {
+        self.active.count_ones() as usize
+    }
+
+    /// Whether no job is there.
+    pub fn is_empty(&self) -> bool {
+        self.active == 0
+    }
+
+    /// Copies that a job could draw, now or when they are finished.
+    pub fn stock(&self, job: u32) -> u32 {
+        self.job(job).stock() + self.job(job).tail.len() + self.job(job).tail_flight
+    }
+
+    /// Changes how many copies the pool may hold; what is too much goes.
+    pub fn resize(&mut self, slots: u32) {
+        self.pool.capacity = slots;
+        let ready: Vec<u32> = self.pool.ready.iter().collect();
+        for slot in ready {
+            if self.pool.resident <= slots {
+                break;
+            }
+            self.evict(slot);
+        }
+    }
+
+    /// What the caller must do now.
+    pub fn effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    fn job(&self, job: u32) -> &Job {
+        self.jobs[job as usize].as_ref().expect("a job that has joined and not left")
+    }
+
+    fn job_mut(&mut self, job: u32) -> &mut Job {
+        self.jobs[job as usize].as_mut().expect("a job that has joined and not left")
+    }
+
+    /// Adds a job; its epochs are begun separately.
+    pub fn join(&mut self, join: Join) -> Result<u32, Error> {
+        if join.batch == 0 || join.ranks == 0 {
+            return Err(Error::Job("a batch needs at least one sample, a job at least one rank"));
+        }
+        if !join.shuffle && join.order != Order::Strict {
+            return Err(Error::Job("only strict order can do without shuffle"));
+        }
+        let bit = (!self.active).trailing_zeros();
+        if bit as usize >= MOST_JOBS {
+            return Err(Error::Jobs);
+        }
+        self.needs.widen(bit);
+        self.needs.set_subset(bit, join.subset.clone());
+        if let Some(clock) = join.used_to {
+            let reach = clock.wrapping_sub(self.opened);
+            for (used, slot) in self.pool.used.iter_mut().zip(&self.pool.slots) {
+                let known = slot.owner == Owner::Shared && slot.generation.wrapping_sub(self.opened) <= reach;
+                *used |= u64::from(known) << bit;
+            }
+        }
+        let job = Job::new(self.n, bit, join);
+        self.active |= job.mask();
+        if job.join.level == Level::Augmented {
+            let group = if job.is_strict() { &mut self.strict } else { &mut self.shared };
+            *group |= job.mask();
+        }
+        self.jobs[bit as usize] = Some(job);
+        Ok(bit)
+    }
+
+    /// Removes a job. What only it could use goes.
+    pub fn leave(&mut self, job: u32) {
+        self.retract(job);
+        let mask = !(1u64 << job);
+        self.active &= mask;
+        self.shared &= mask;
+        self.strict &= mask;
+        self.jobs[job as usize] = None;
+        self.needs.set_subset(job, None);
+        self.pool.used.iter_mut().for_each(|used| *used &= mask);
+        self.free_useless();
+    }
+
+    /// Begins an epoch of a job after what was received of it. What was prepared for it is kept.
+    pub fn begin(&mut self, job: u32, epoch: u64, received: &Received) -> Result<(), Error> {
+        let n = self.n;
+        let state = self.job_mut(job);
+        state.hand = None;
+        let fresh = *received == Received::default();
+        let opened = state.next.as_ref().is_some_and(|next| next.epoch == epoch);
+        let rest = state.tail.len() + state.tail_flight + state.lost.len() as u32;
+        if fresh && opened && rest == 0 && state.begun {
+            state.pass = state.next.take().expect("an opened epoch");
+            return Ok(());
+        }
+        let pass = state.pass(n, epoch);
+        if !received.is_sound(pass.keyed.len()) {
+            return Err(Error::Received(pass.keyed.len()));
+        }
+        state.next = None;
+        state.begun = true;
+        state.pass = pass;
+        self.retract(job);
+        self.turn(job);
+        self.resume(job, received);
+        self.cover_pool(job);
+        self.free_useless();
+        Ok(())
+    }
+
+    /// All samples of the epoch that a job prepares are needed, but those that failed or are left out.
+    fn turn(&mut self, job: u32) {
+        self.needs.turn(job);
+        let state = self.job(job);
+        let subset = state.join.subset.clone();
+        let pass = state.ahead().clone();
+        let mut out: Vec<(u32, u64)> = (pass.share..pass.keyed.len()).map(|p| (pass.keyed.at(p), p)).collect();
+        let bad = self.bad.iter().filter(|&&sample| subset.as_ref().is_none_or(|s| s.contains(sample)));
+        out.extend(bad.map(|&sample| (sample, pass.keyed.position(sample))));
+        out.sort_unstable();
+        out.dedup();
+        let mut failed = Vec::new();
+        for (sample, position) in out {
+            self.needs.clear(sample, job);
+            self.needs.cover(sample, job);
+            if position < pass.share {
+                failed.push(position);
+            }
+        }
+        let state = self.job_mut(job);
+        let ahead = state.next.as_mut().unwrap_or(&mut state.pass);
+        ahead.left -= failed.len() as u64;
+        ahead.failed.extend(&failed);
+        ahead.untold.extend(&failed);
+        for _ in failed {
+            self.refill(job);
+        }
+    }
+
+    /// With `drop`, a position that was left out comes in for one that failed.
+    fn refill(&mut self, job: u32) {
+        loop {
+            let state = self.jobs[job as usize].as_mut().expect("a job");
+            let ahead = state.next.as_mut().unwrap_or(&mut state.pass);
+            if ahead.share >= ahead.keyed.len() || state.join.remainder != Remainder::Drop {
+                return;
+            }
+            let position = ahead.share;
+            ahead.share += 1;
+            let sample = ahead.keyed.at(position);
+            if self.bad.contains(&sample) {
+                ahead.failed.insert(position);
+                ahead.untold.push(position);
+                continue;
+            }
+            ahead.left += 1;
+            return self.needs.add(sample, job);
+        }
+    }
+
+    /// Takes out of a new pass what was received or skipped before.
+    fn resume(&mut self, job: u32, received: &Received) {
+        let pass = self.job(job).pass.clone();
+        let done = (0..received.base).chain(received.beyond.iter().copied());
+        let gone = done.clone().chain(received.failed.iter().copied()).filter(|&p| p < pass.share);
+        let mut left = 0;
+        for position in gone {
+            let sample = pass.keyed.at(position);
+            if self.needs.has(sample, job) {
+                self.needs.clear(sample, job);
+                self.needs.cover(sample, job);
+                left += 1;
+            }
+        }
+        let state = self.job_mut(job);
+        state.pass.left -= left;
+        state.pass.drawn = received.count();
+        // What was skipped before is known; below the base only the number is.
+        state.pass.untold.retain(|&position| !received.contains(position));
+        state.pass.failed.retain(|&position| position >= received.base);
+        state.pass.failed.extend(&received.failed);
+        state.pass.failed.extend(0..received.skipped.min(received.base));
+        state.pass.cursor = received.base;
+        state.pass.front = received.base;
+    }
+
+    /// Counts on the copies that are there for the epoch that a job prepares.
+    fn cover_pool(&mut self, job: u32) {
+        let mask = 1u64 << job;
+        for slot in 0..self.pool.slots.len() as u32 {
+            if self.pool.used[slot as usize] & mask == 0 {
+                self.try_cover(slot, job);
+            }
+        }
+    }
+
+    /// Lets a job count on a copy, if it may draw it and needs it.
+    fn try_cover(&mut self, slot: u32, job: u32) -> bool {
+        let copy = self.pool.slots[slot as usize];
+        let mask = 1u64 << job;
+        let may = copy.state != State::Free
+            && !copy.pad
+            && (copy.direct == pool::NONE || copy.direct == job)
+            && self.pool.used[slot as usize] & mask == 0
+            && copy.tail & mask == 0
+            && self.members(copy.owner) & mask != 0
+            && self.needs.has(copy.sample, job)
+            && self.pool.covered(copy.sample) & mask == 0;
+        if may {
+            self.cover(slot, mask);
+        }
+        may
+    }
+
+    /// The jobs of `mask` count on a copy from now on.
+    fn cover(&mut self, slot: u32, mask: u64) {
+        let copy = &mut self.pool.slots[slot as usize];
+        copy.cover |= mask;
+        let (sample, ready) = (copy.sample, copy.state == State::Ready);
+        let bound = self.pool.slots.len();
+        for job in ones(mask) {
+            self.needs.cover(sample, job);
+            let state = self.jobs[job as usize].as_mut().expect("a job that needs a sample");
+            if ready {
+                state.ready.grow(bound);
+                state.ready.insert(slot);
+            } else {
+                state.flight += 1;
+            }
+        }
+    }
+
+    /// Jobs that may draw copies of this owner now.
+    fn members(&self, owner: Owner) -> u64 {
+        match owner {
+            Owner::Shared => self.shared,
+            Owner::Own(job) => self.active & 1 << job,
+            Owner::Named { seed, epoch } => ones(self.strict)
+                .filter(|&job| {
+                    let state = self.job(job);
+                    state.join.seed == seed && state.ahead().epoch == epoch && state.begun
+                })
+                .fold(0, |mask, job| mask | 1 << job),
+        }
+    }
+
+    /// A job counts on no copy any more; its open needs are void until its turn.
+    fn retract(&mut self, job: u32) {
+        let mask = 1u64 << job;
+        for slot in &mut self.pool.slots {
+            slot.cover &= !mask;
+            slot.tail &= !mask;
+            if slot.direct == job && slot.state != State::Free && slot.pad {
+                // Nobody waits for it; it goes when it is finished.
+                slot.direct = NOBODY;
+            }
+        }
+        let state = self.job_mut(job);
+        state.ready.clear();
+        state.tail.clear();
+        state.lost.clear();
+        (state.flight, state.tail_flight, state.owed, state.picked) = (0, 0, 0, 0);
+        state.hand = None;
+    }
+
+    fn free_useless(&mut self) {
+        let useless = |slot: &&u32| {
+            let copy = &self.pool.slots[**slot as usize];
+            copy.cover | copy.tail == 0
+        };
+        let ready: Vec<u32> = self.pool.ready.iter().collect();
+        let gone: Vec<u32> = ready.iter().filter(useless).copied().collect();
+        gone.into_iter().for_each(|slot| self.free(slot));
+    }
+
+    /// Lets go a copy that no job counts on.
+    fn free(&mut self, slot: u32) {
+        let sample = self.pool.slots[slot as usize].sample;
+        if self.pool.remove(slot) {
+            self.needs.set_present(sample, false);
+        }
+        self.effects.push(Effect::Free { slot });
+    }
+
+    /// Lets go a copy that jobs count on: they need another.
+    fn evict(&mut self, slot: u32) {
+        let copy = self.pool.slots[slot as usize];
+        self.drop_claims(slot);
+        self.free(slot);
+        // Another copy may do for some of them.
+        for job in ones(copy.cover) {
+            let others: Vec<u32> = self.pool.copies(copy.sample).collect();
+            others.into_iter().any(|other| self.try_cover(other, job));
+        }
+    }
+
+    fn drop_claims(&mut self, slot: u32) {
+        let copy = &mut self.pool.slots[slot as usize];
+        let (sample, ready) = (copy.sample, copy.state == State::Ready);
+        let (cover, tail) = (std::mem::take(&mut copy.cover), std::mem::take(&mut copy.tail));
+        for job in ones(cover) {
+            self.needs.uncover(sample, job);
+            let state = self.jobs[job as usize].as_mut().expect("a job that counts on a copy");
+            if ready {
+                state.ready.remove(slot);
+            } else {
+                state.flight -= 1;
+            }
+            if state.join.order != Order::Ready || state.join.mixing > 0.0 {
+                let ahead = state.next.as_mut().unwrap_or(&mut state.pass);
+                ahead.front = ahead.front.min(ahead.keyed.position(sample));
+            }
+        }
+        for job in ones(tail) {
+            let state = self.jobs[job as usize].as_mut().expect("a job that counts on a copy");
+            if ready {
+                state.tail.remove(slot);
+            } else {
+                state.tail_flight -= 1;
+            }
+            state.lost.push(sample);
+        }
+    }
+
+    /// Opens the next epoch of a job whose needs are all prepared: for preparing, not for drawing.
+    fn open_next(&mut self, job: u32) {
+        let state = self.jobs[job as usize].as_mut().expect("a job");
+        let epoch = state.pass.epoch + 1;
+        let next = state.pass(self.n, epoch);
+        state.next = Some(next);
+        std::mem::swap(&mut state.ready, &mut state.tail);
+        state.tail_flight = std::mem::take(&mut state.flight);
+        (state.owed, state.picked) = (0, 0);
+        let mask = state.mask();
+        for slot in &mut self.pool.slots {
+            if slot.cover & mask != 0 {
+                slot.cover &= !mask;
+                slot.tail |= mask;
+            }
+        }
+        self.turn(job);
+        self.cover_pool(job);
+    }
+
+    /// Whether a job's epoch has no further step.
+    pub fn is_over(&self, job: u32) -> bool {
+        let state = self.job(job);
+        state.is_over() && state.hand.as_ref().is_none_or(|hand| hand.taken.is_empty() && hand.pads == 0)
+    }
+
+    /// Positions of a job's epoch that failed and were not told with a step.
+    pub fn skipped(&mut self, job: u32) -> Vec<u64> {
+        std::mem::take(&mut self.job_mut(job).pass.untold)
+    }
+
+    /// Samples per second that a job could use; 0 while it is silent, nothing while that is unknown.
+    pub fn set_demand(&mut self, job: u32, per_sec: Option<f64>) {
+        self.job_mut(job).demand = per_sec;
+    }
+
+    /// The epoch that a job draws.
+    fn pass(&self, job: u32) -> &Pass {
+        &self.job(job).pass
+    }
+}
+
+/// The maker of a direct copy that nobody waits for any more.
+const NOBODY: u32 = u32::MAX - 1;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,367 @@
+//! Preparing: what the next free worker makes, and what has to go for it.
+
+use super::job::Job;
+use super::needs::ones;
+use super::pool::{NONE, Owner, Slot, State};
+use super::{Order, Stream};
+use crate::Dice;
+
+/// Needs that are compared for one preparation.
+const CANDIDATES: usize = 32;
+/// Samples looked at, at most, to find them; a job with few needs left walks its counts instead.
+const PROBES: usize = 96;
+/// Needs found by walking counts, each dearer than a probe.
+const WALKS: u32 = 8;
+/// Copies that are compared for eviction.
+const VICTIMS: usize = 16;
+/// Fixed point of scores.
+const ONE: i32 = 1024;
+
+/// A copy to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prepare {
+    /// Where it goes; [`Stream::ready`] or [`Stream::failed`] gives it back.
+    pub slot: u32,
+    /// Which sample.
+    pub sample: u32,
+    /// The name of the copy: seed, generation, occurrence.
+    pub seed: u64,
+    /// See `seed`.
+    pub generation: u64,
+    /// See `seed`.
+    pub occurrence: u64,
+}
+
+/// What a job wants made.
+#[derive(Debug, Clone, Copy)]
+enum Wish {
+    /// This sample, for the epoch it prepares.
+    Sample(u32),
+    /// This sample, for the rest of the epoch it draws.
+    Lost(u32),
+    /// This sample once more, to fill up a step.
+    Pad(u32),
+    /// Whatever serves most.
+    Best,
+}
+
+impl Stream {
+    /// The next copy to make. What a job waits for goes first; then, with `ahead`, what the job that would
+    /// starve first has not in stock, up to its target.
+    pub fn next(&mut self, ahead: bool, dice: &mut Dice) -> Option<Prepare> {
+        for job in ones(self.active) {
+            let state = self.job(job);
+            if state.begun && state.next.is_none() && state.pass.left > 0 && self.needs.open(job) == 0 {
+                self.open_next(job);
+            }
+        }
+        let fastest = self.set_targets();
+        let urgent = self.by_hunger(fastest, |stream, job| stream.urgent(job));
+        if let Some((job, wish)) = urgent {
+            return self.start(job, wish, true, dice);
+        }
+        let pick = self.by_hunger(fastest, |stream, job| stream.pick(job));
+        if let Some((job, wish)) = pick
+            && let Some(prepare) = self.start(job, wish, false, dice)
+        {
+            let state = self.job_mut(job);
+            state.picked += 1;
+            return Some(prepare);
+        }
+        if !ahead {
+            return None;
+        }
+        let (job, wish) = self.by_hunger(fastest, |stream, job| stream.run_ahead(job))?;
+        self.start(job, wish, false, dice)
+    }
+
+    /// Whether a job waits for something that nobody makes.
+    pub fn neglects(&mut self, job: u32) -> bool {
+        self.urgent(job).is_some()
+    }
+
+    /// The job with a wish that would starve first.
+    fn by_hunger(&mut self, fastest: f64, wish: impl Fn(&mut Self, u32) -> Option<Wish>) -> Option<(u32, Wish)> {
+        let mut best: Option<(f64, u32, Wish)> = None;
+        for job in ones(self.active) {
+            let seconds = self.job(job).seconds(fastest);
+            if best.is_none_or(|(least, _, _)| seconds < least)
+                && let Some(wish) = wish(self, job)
+            {
+                best = Some((seconds, job, wish));
+            }
+        }
+        best.map(|(_, job, wish)| (job, wish))
+    }
+
+    /// Targets in proportion to demand: half the pool for the fastest. Returns the fastest's demand.
+    fn set_targets(&mut self) -> f64 {
+        let known = self.jobs.iter().flatten().filter_map(|job| job.demand);
+        let fastest = known.fold(0.0, f64::max);
+        let half = f64::from(self.pool.capacity) / 2.0;
+        for job in self.jobs.iter_mut().flatten() {
+            let part = job.demand.map_or(1.0, |demand| if fastest > 0.0 { demand / fastest } else { 1.0 });
+            job.target = (half * part).ceil() as u32;
+        }
+        if fastest > 0.0 { fastest } else { 1.0 }
+    }
+
+    /// What a job with an open step waits for and nobody makes.
+    fn urgent(&mut self, job: u32) -> Option<Wish> {
+        let state = self.job(job);
+        let hand = state.hand.as_ref()?;
+        if let Some(&sample) = state.lost.first() {
+            return Some(Wish::Lost(sample));
+        }
+        if hand.pads > hand.pads_done.len() as u64 + hand.pads_flight {
+            return self.pad(job).map(Wish::Pad);
+        }
+        if state.next.is_some() {
+            return None;
+        }
+        let (missing, bound) = (hand.missing, hand.bound);
+        let short = hand.room() > u64::from(state.ready.len() + state.flight);
+        let flexible = !state.is_strict();
+        if missing > 0
+            && let Some(sample) = self.in_order(job, bound)
+        {
+            return Some(Wish::Sample(sample));
+        }
+        (short && flexible && self.needs.open(job) > 0).then_some(Wish::Best)
+    }
+
+    /// A sample that a job's keyed order wants, because some of its draws shall follow it.
+    fn pick(&mut self, job: u32) -> Option<Wish> {
+        let state = self.job(job);
+        if state.owed <= state.picked || state.next.is_some() || state.hand.is_none() {
+            return None;
+        }
+        let share = state.pass.share;
+        self.in_order(job, share).map(Wish::Sample)
+    }
+
+    /// What a job under its target shall have in stock.
+    fn run_ahead(&mut self, job: u32) -> Option<Wish> {
+        let state = self.job(job);
+        if !state.begun || state.stock() >= state.target || self.needs.open(job) == 0 {
+            return None;
+        }
+        let pass = state.ahead();
+        let drawn = if state.next.is_some() { 0 } else { state.pass.drawn };
+        let bound = match state.join.order {
+            Order::Strict => pass.share,
+            Order::Late(late) => {
+                let reach = drawn + pass.failed.len() as u64 + state.full() + u64::from(state.target);
+                reach.saturating_sub(late).min(pass.share)
+            }
+            Order::Ready => 0,
+        };
+        let strict = state.is_strict();
+        match self.in_order(job, bound) {
+            Some(sample) => Some(Wish::Sample(sample)),
+            None if strict => None,
+            None => Some(Wish::Best),
+        }
+    }
+
+    /// The lowest position below `bound`, of the epoch that a job prepares, that nothing covers.
+    fn in_order(&mut self, job: u32, bound: u64) -> Option<u32> {
+        let mut front = self.job(job).ahead().front;
+        let bound = bound.min(self.job(job).ahead().share);
+        let mut found = None;
+        while front < bound {
+            let sample = self.job(job).ahead().keyed.at(front);
+            if self.is_open(job, sample) {
+                found = Some(sample);
+                break;
+            }
+            front += 1;
+        }
+        let state = self.job_mut(job);
+        state.next.as_mut().unwrap_or(&mut state.pass).front = front;
+        found
+    }
+
+    #[inline]
+    fn is_open(&self, job: u32, sample: u32) -> bool {
+        self.needs.has(sample, job)
+            && (!self.needs.is_present(sample) || self.pool.covered(sample) >> job & 1 == 0)
+    }
+
+    /// The first position that fills up a step.
+    fn pad(&self, job: u32) -> Option<u32> {
+        let state = self.job(job);
+        let hand = state.hand.as_ref()?;
+        let skip = hand.pads_done.len() as u64 + hand.pads_flight;
+        let live = (0..state.pass.share).filter(|position| !state.pass.failed.contains(position));
+        let samples = live.map(|position| state.pass.keyed.at(position));
+        let samples: Vec<u32> = samples.filter(|sample| !self.bad.contains(sample)).take(skip as usize + 1).collect();
+        // A share smaller than its padding goes round.
+        (!samples.is_empty()).then(|| samples[skip as usize % samples.len()])
+    }
+
+    /// Begins a copy for a job, if there is room for it.
+    fn start(&mut self, job: u32, wish: Wish, urgent: bool, dice: &mut Dice) -> Option<Prepare> {
+        let direct = match wish {
+            Wish::Pad(_) => job,
+            _ if self.make_room(job, urgent, dice) => NONE,
+            _ if urgent => job,
+            _ => return None,
+        };
+        let sample = match wish {
+            Wish::Sample(sample) | Wish::Lost(sample) | Wish::Pad(sample) => sample,
+            Wish::Best => self.choose(job, dice)?,
+        };
+        let state = self.job(job);
+        let epoch = match wish {
+            Wish::Lost(_) | Wish::Pad(_) => state.pass.epoch,
+            _ => state.ahead().epoch,
+        };
+        let owner = state.owner(epoch);
+        let pad = matches!(wish, Wish::Pad(_));
+        self.clock = self.clock.wrapping_add(1);
+        let copy = Slot {
+            sample,
+            next: NONE,
+            state: State::Flight,
+            owner,
+            generation: self.clock,
+            cover: 0,
+            tail: 0,
+            direct,
+            pad,
+        };
+        let slot = self.pool.insert(copy);
+        self.needs.set_present(sample, true);
+        match wish {
+            Wish::Pad(_) => {
+                if let Some(hand) = &mut self.job_mut(job).hand {
+                    hand.pads_flight += 1;
+                }
+            }
+            Wish::Lost(_) => {
+                self.pool.slots[slot as usize].tail |= 1 << job;
+                let state = self.job_mut(job);
+                state.lost.swap_remove(0);
+                state.tail_flight += 1;
+            }
+            _ => {}
+        }
+        if !pad {
+            let covered = self.pool.covered(sample);
+            let mask = self.needs.word(sample) & self.members(owner) & !covered & !self.pool.slots[slot as usize].tail;
+            self.cover(slot, mask);
+        }
+        let (seed, generation, occurrence) = match owner {
+            Owner::Named { seed, epoch } => (seed, epoch, self.repeats(job, wish)),
+            Owner::Own(job) if self.job(job).is_strict() => (self.job(job).join.seed, epoch, self.repeats(job, wish)),
+            _ => (self.seed, self.clock, 0),
+        };
+        Some(Prepare { slot, sample, seed, generation, occurrence })
+    }
+
+    /// Which occurrence of its sample in the epoch a copy is; only padding repeats one.
+    fn repeats(&self, job: u32, wish: Wish) -> u64 {
+        let hand = self.job(job).hand.as_ref();
+        match wish {
+            Wish::Pad(_) => 1 + hand.map_or(0, |h| (h.pads_done.len() as u64 + h.pads_flight - 1) / self.pass(job).share.max(1)),
+            _ => 0,
+        }
+    }
+
+    /// Of some open needs of a job the one that jobs with an empty stock need, and jobs with a full stock
+    /// do not.
+    fn choose(&mut self, job: u32, dice: &mut Dice) -> Option<u32> {
+        let open = self.needs.open(job);
+        if open == 0 {
+            return None;
+        }
+        let others = self.shared & !(1 << job);
+        let score = self.scorer(job);
+        let mut best: Option<(i32, u32)> = None;
+        let mut weigh = |sample: u32, word: u64| {
+            let score = score.of(word & others);
+            if best.is_none_or(|(most, _)| score > most) {
+                best = Some((score, sample));
+            }
+        };
+        let alone = self.job(job).owner(0) != Owner::Shared || others == 0;
+        let mut found = 0;
+        if u64::from(open) * 8 >= u64::from(self.n) && !alone {
+            for _ in 0..PROBES {
+                let sample = dice.below(u64::from(self.n)) as u32;
+                let mut word = self.needs.word(sample);
+                if word >> job & 1 == 0 {
+                    continue;
+                }
+                if self.needs.is_present(sample) {
+                    word &= !self.pool.covered(sample);
+                    if word >> job & 1 == 0 {
+                        continue;
+                    }
+                }
+                weigh(sample, word);
+                found += 1;
+                if found == CANDIDATES {
+                    break;
+                }
+            }
+        }
+        let walks = if found >= WALKS as usize { 0 } else if alone { 1 } else { WALKS };
+        for _ in 0..walks.min(open) {
+            let k = dice.below(u64::from(open)) as u32;
+            if let Some(sample) = self.needs.select(job, k, |sample| self.is_open(job, sample)) {
+                weigh(sample, self.needs.word(sample) & !self.pool.covered(sample));
+            }
+        }
+        best.map(|(_, sample)| sample)
+    }
+
+    fn scorer(&self, _job: u32) -> Scorer {
+        let mut weights = [0; 64];
+        for state in self.jobs.iter().flatten() {
+            weights[state.bit as usize] = weight(state);
+        }
+        Scorer(weights)
+    }
+
+    /// Makes room for one copy, evicting another if need be.
+    fn make_room(&mut self, job: u32, urgent: bool, dice: &mut Dice) -> bool {
+        if self.pool.resident < self.pool.capacity {
+            return true;
+        }
+        let score = self.scorer(job);
+        let value = |slot: u32| {
+            let copy = &self.pool.slots[slot as usize];
+            let needed = score.of(copy.cover) + ONE * copy.cover.count_ones() as i32;
+            // Its own stock and the rest of an epoch are dear: both would be made again.
+            let dear = copy.cover >> job & 1 == 1;
+            needed + 4 * ONE * copy.tail.count_ones() as i32 + if dear { 4 * ONE } else { 0 }
+        };
+        let victim = (0..VICTIMS).filter_map(|_| self.pool.ready.probe(dice)).min_by_key(|&slot| value(slot));
+        let Some(victim) = victim.filter(|&slot| self.pool.slots[slot as usize].direct == NONE) else { return false };
+        if !urgent && value(victim) >= ONE {
+            return false;
+        }
+        self.evict(victim);
+        true
+    }
+}
+
+/// How much a job wants for stock: 1 when it has none, −1 when it has twice its target.
+fn weight(job: &Job) -> i32 {
+    if job.demand == Some(0.0) {
+        return 0; // it may never ask again
+    }
+    let (stock, target) = (i64::from(job.stock()), i64::from(job.target.max(1)));
+    ((target - stock) * i64::from(ONE) / target).clamp(-i64::from(ONE), i64::from(ONE)) as i32
+}
+
+struct Scorer([i32; 64]);
+
+impl Scorer {
+    #[inline]
+    fn of(&self, word: u64) -> i32 {
+        ones(word).map(|job| self.0[job as usize]).sum()
+    }
+}
