@@ -1,5 +1,7 @@
 use forebay_policy::simulate::*;
-fn group(count: u32, speed: f64, stagger: f64) -> Group { Group { count, speed, stagger, ..Group::default() } }
+fn group(count: u32, speed: f64, stagger: f64) -> Group {
+    Group { count, speed, stagger, ..Group::default() }
+}
 fn main() {
     let rows: Vec<(&str, Vec<Group>)> = vec![
         ("1", vec![group(1, 1000.0, 0.0)]),
@@ -19,12 +21,33 @@ fn main() {
             let (mut r, mut b, mut c, mut w, mut neg, mut bad) = (0.0, 0.0, 0.0, 0.0, 0, 0);
             for seed in 0..seeds {
                 let total: f64 = jobs.iter().map(|g| g.speed).fold(0.0, f64::max);
-                let s = Scenario { name: name.into(), pool, mixing, seed, jobs: jobs.clone(), workers: workers as u32, prepare: if workers > 0.0 { workers / (1.2 * total) } else { 0.0 }, epochs: 6.0, ..Scenario::default() };
+                let s = Scenario {
+                    name: name.into(),
+                    pool,
+                    mixing,
+                    seed,
+                    jobs: jobs.clone(),
+                    workers: workers as u32,
+                    prepare: if workers > 0.0 { workers / (1.2 * total) } else { 0.0 },
+                    epochs: 6.0,
+                    ..Scenario::default()
+                };
                 let rep = run(&s, Policy::Forebay, &mut |_| ()).unwrap();
-                r += rep.ratio; b += rep.bound; c += rep.quality.correlation.unwrap_or(f64::NAN); w += rep.waited; neg += rep.neglected; bad += rep.missed + rep.twice + rep.repeats.unwrap();
+                r += rep.ratio;
+                b += rep.bound;
+                c += rep.quality.correlation.unwrap_or(f64::NAN);
+                w += rep.waited;
+                neg += rep.neglected;
+                bad += rep.missed + rep.twice + rep.repeats.unwrap();
             }
             let k = seeds as f64;
-            print!("  pool {pool}: {:.4} (bound {:.4}, corr {:.2}, waited {:.3}, neg {neg}, bad {bad})", r / k, b / k, c / k, w / k);
+            print!(
+                "  pool {pool}: {:.4} (bound {:.4}, corr {:.2}, waited {:.3}, neg {neg}, bad {bad})",
+                r / k,
+                b / k,
+                c / k,
+                w / k
+            );
         }
         println!();
     }

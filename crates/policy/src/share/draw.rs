@@ -7,7 +7,7 @@ use super::{Effect, NOBODY, Order, Remainder, Step, Stream, Taken};
 use crate::Dice;
 
 /// Ready copies that are compared for an ordinary draw.
-const CANDIDATES: usize = 4;
+const CANDIDATES: usize = 6;
 
 impl Stream {
     /// Lets a job's next step be filled, if none is; its memory is the caller's to have.
@@ -76,7 +76,9 @@ impl Stream {
                 let sample = self.pass(job).keyed.at(position);
                 if self.is_live(job, sample) {
                     match self.find(job, sample) {
-                        Some(slot) if self.pool.slots[slot as usize].state == State::Ready => self.draw(job, slot),
+                        Some(slot) if self.pool.slots[slot as usize].state == State::Ready => {
+                            self.draw(job, slot)
+                        }
                         _ => missing += 1,
                     }
                 }
@@ -88,55 +90,73 @@ impl Stream {
         }
     }
 
-    /// Draws ready copies while any will do.
+    /// Draws ready copies while any will do. Now and then a place is for the lowest live position instead,
+    /// ready or not.
     pub(super) fn fill(&mut self, job: u32, dice: &mut Dice) {
         if self.job(job).is_strict() {
             return; // all that is in its step is due
         }
         while self.job(job).hand.as_ref().is_some_and(|hand| hand.room() > 0) {
+            if self.follows_order(job, dice) {
+                self.take_lowest(job);
+                continue;
+            }
             let Some(slot) = self.choose_ready(job, dice) else { return };
+            self.draw(job, slot);
+            self.forget_coin(job);
+        }
+    }
+
+    /// Whether the next place in hand follows the job's own order; thrown once for every place.
+    fn follows_order(&mut self, job: u32, dice: &mut Dice) -> bool {
+        let state = self.job_mut(job);
+        if state.join.mixing <= 0.0 || state.next.is_some() {
+            return false;
+        }
+        let mixing = state.join.mixing;
+        state.hand.as_mut().is_some_and(|hand| *hand.coin.get_or_insert_with(|| dice.unit() < mixing))
+    }
+
+    fn forget_coin(&mut self, job: u32) {
+        if let Some(hand) = &mut self.job_mut(job).hand {
+            hand.coin = None;
+        }
+    }
+
+    /// Gives a place in hand to the lowest live position that has none.
+    fn take_lowest(&mut self, job: u32) {
+        self.forget_coin(job);
+        self.advance(job);
+        let pass = self.pass(job);
+        let bound = self.job(job).hand.as_ref().map_or(0, |hand| hand.bound);
+        let mut position = pass.cursor.max(bound);
+        while position < pass.share && !self.needs.has(pass.keyed.at(position), job) {
+            position += 1;
+        }
+        let pass = self.pass(job);
+        if position >= pass.share {
+            return; // all live positions have a place
+        }
+        let slot = self.find(job, pass.keyed.at(position));
+        let ready = slot.filter(|&slot| self.pool.slots[slot as usize].state == State::Ready);
+        if let Some(hand) = &mut self.job_mut(job).hand {
+            hand.bound = position + 1;
+            hand.missing += u64::from(ready.is_none());
+        }
+        if let Some(slot) = ready {
             self.draw(job, slot);
         }
     }
 
-    /// A ready copy: now and then that of the lowest position, else of a few the one that fewest others
-    /// wait for.
-    fn choose_ready(&mut self, job: u32, dice: &mut Dice) -> Option<u32> {
-        let state = self.job_mut(job);
-        let rest = state.next.is_some();
-        let set = if rest { &state.tail } else { &state.ready };
-        if set.len() == 0 {
-            return None;
-        }
-        if !rest && state.join.mixing > 0.0 {
-            state.owed += u32::from(dice.unit() < state.join.mixing);
-            if state.owed > 0
-                && let Some(slot) = self.lowest_ready(job)
-            {
-                let state = self.job_mut(job);
-                state.owed -= 1;
-                state.picked = state.picked.saturating_sub(1);
-                return Some(slot);
-            }
-        }
+    /// Of a few ready copies the one that fewest others wait for.
+    fn choose_ready(&self, job: u32, dice: &mut Dice) -> Option<u32> {
         let state = self.job(job);
-        let set = if rest { &state.tail } else { &state.ready };
+        let set = if state.next.is_some() { &state.tail } else { &state.ready };
         let waiting = |slot: u32| {
             let copy = &self.pool.slots[slot as usize];
             (copy.cover | copy.tail).count_ones()
         };
         (0..CANDIDATES).filter_map(|_| set.probe(dice)).min_by_key(|&slot| waiting(slot))
-    }
-
-    /// The ready copy for a job's lowest live position.
-    fn lowest_ready(&mut self, job: u32) -> Option<u32> {
-        self.advance(job);
-        let pass = self.pass(job);
-        if pass.cursor >= pass.share {
-            return None;
-        }
-        let slot = self.find(job, pass.keyed.at(pass.cursor))?;
-        (self.pool.slots[slot as usize].state == State::Ready).then_some(slot)
     }
 
     /// Moves the cursor of the epoch that a job draws over what is drawn or failed.
@@ -253,10 +273,8 @@ impl Stream {
             return; // or it counts on it for the epoch after this one
         }
         let state = self.job_mut(job);
-        let due = state.join.order != Order::Ready && {
-            let position = state.pass.keyed.position(sample);
-            state.hand.as_ref().is_some_and(|hand| position < hand.bound)
-        };
+        let bound = state.hand.as_ref().map_or(0, |hand| hand.bound);
+        let due = bound > 0 && state.pass.keyed.position(sample) < bound;
         if due {
             if let Some(hand) = &mut state.hand {
                 hand.missing -= 1;

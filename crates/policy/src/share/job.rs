@@ -90,6 +90,8 @@ pub(super) struct Hand {
     pub(super) bound: u64,
     /// Those of them that are not yet.
     pub(super) missing: u64,
+    /// Whether the next place follows the job's own order, if that is thrown.
+    pub(super) coin: Option<bool>,
 }
 
 impl Hand {
@@ -120,9 +122,6 @@ pub(super) struct Job {
     /// Samples of that rest whose copy was evicted.
     pub(super) lost: Vec<u32>,
     pub(super) hand: Option<Hand>,
-    /// Draws that shall follow its own order, and copies made for them.
-    pub(super) owed: u32,
-    pub(super) picked: u32,
     pub(super) demand: Option<f64>,
     pub(super) target: u32,
     pub(super) begun: bool,
@@ -142,8 +141,6 @@ impl Job {
             tail_flight: 0,
             lost: Vec::new(),
             hand: None,
-            owed: 0,
-            picked: 0,
             demand: None,
             target: 1,
             begun: false,
@@ -173,7 +170,8 @@ impl Job {
         let key = self.join.shuffle.then_some((self.join.seed, epoch));
         let keyed = Keyed::new(n, self.join.subset.clone(), key);
         let len = keyed.len();
-        let share = if self.join.remainder == Remainder::Drop { len / self.full() * self.full() } else { len };
+        let share =
+            if self.join.remainder == Remainder::Drop { len / self.full() * self.full() } else { len };
         Pass::new(epoch, keyed, share)
     }
 
@@ -200,7 +198,8 @@ impl Job {
     /// How full its hand and stock are, in seconds of its demand.
     pub(super) fn seconds(&self, fastest: f64) -> f64 {
         let hand = self.hand.as_ref().map_or(0, |hand| hand.taken.len());
-        let held = hand as f64 + f64::from(self.ready.len() + self.flight + self.tail.len() + self.tail_flight);
+        let held =
+            hand as f64 + f64::from(self.ready.len() + self.flight + self.tail.len() + self.tail_flight);
         held / self.demand.unwrap_or(fastest).max(1e-9)
     }
 }

@@ -46,7 +46,9 @@ pub const MOST_JOBS: usize = 64;
 #[non_exhaustive]
 pub enum Error {
     /// The 65th job.
-    #[error("a stream serves {MOST_JOBS} jobs at most; wait until one has left, or let this one run with share=False")]
+    #[error(
+        "a stream serves {MOST_JOBS} jobs at most; wait until one has left, or let this one run with share=False"
+    )]
     Jobs,
     /// More samples than are numbered.
     #[error("{0} samples are more than the 2147483647 that a shared stream can number; run with share=False")]
@@ -256,7 +258,8 @@ impl Stream {
         let state = self.job(job);
         let subset = state.join.subset.clone();
         let pass = state.ahead().clone();
-        let mut out: Vec<(u32, u64)> = (pass.share..pass.keyed.len()).map(|p| (pass.keyed.at(p), p)).collect();
+        let mut out: Vec<(u32, u64)> =
+            (pass.share..pass.keyed.len()).map(|p| (pass.keyed.at(p), p)).collect();
         let bad = self.bad.iter().filter(|&&sample| subset.as_ref().is_none_or(|s| s.contains(sample)));
         out.extend(bad.map(|&sample| (sample, pass.keyed.position(sample))));
         out.sort_unstable();
@@ -401,7 +404,7 @@ impl Stream {
         state.ready.clear();
         state.tail.clear();
         state.lost.clear();
-        (state.flight, state.tail_flight, state.owed, state.picked) = (0, 0, 0, 0);
+        (state.flight, state.tail_flight) = (0, 0);
         state.hand = None;
     }
 
@@ -472,7 +475,6 @@ impl Stream {
         state.next = Some(next);
         std::mem::swap(&mut state.ready, &mut state.tail);
         state.tail_flight = std::mem::take(&mut state.flight);
-        (state.owed, state.picked) = (0, 0);
         let mask = state.mask();
         for slot in &mut self.pool.slots {
             if slot.cover & mask != 0 {

@@ -8,7 +8,7 @@ use super::subset::Subset;
 use std::sync::Arc;
 
 /// Samples in a block.
-pub(super) const BLOCK: usize = 1024;
+pub(super) const BLOCK: usize = 512;
 /// Blocks in a group of them.
 const GROUP: usize = 64;
 
@@ -32,7 +32,11 @@ macro_rules! each {
     };
 }
 
-#[expect(trivial_numeric_casts, clippy::unnecessary_cast, reason = "one of the four widths is the word's own")]
+#[expect(
+    trivial_numeric_casts,
+    clippy::unnecessary_cast,
+    reason = "one of the four widths is the word's own"
+)]
 impl Words {
     fn new(n: usize) -> Self {
         Words::W8(vec![0; n])
@@ -261,8 +265,16 @@ impl Needs {
             k -= count;
             block += 1;
         }
-        let range = (block * BLOCK) as u32..((block + 1) * BLOCK).min(self.n as usize) as u32;
-        range.filter(|&sample| self.has(sample, job) && is_open(sample)).nth(k as usize)
+        let range = block * BLOCK..((block + 1) * BLOCK).min(self.n as usize);
+        if self.stale[block] >> job & 1 == 1 {
+            let mut samples = range.map(|at| at as u32).filter(|&sample| self.has(sample, job));
+            return samples.by_ref().filter(|&sample| is_open(sample)).nth(k as usize);
+        }
+        let start = range.start as u32;
+        each!(&self.words, v => {
+            let needed = v[range].iter().zip(start..).filter(|(word, _)| **word >> job & 1 == 1);
+            needed.map(|(_, sample)| sample).filter(|&sample| is_open(sample)).nth(k as usize)
+        })
     }
 
     #[inline]

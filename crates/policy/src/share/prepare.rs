@@ -45,6 +45,15 @@ enum Wish {
     Best,
 }
 
+/// How much a wish may cost others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Haste {
+    /// A job waits: evict, and if nothing can go, make it out of the job's reserve.
+    Waited,
+    /// It will be wanted: evict only what nobody is short of.
+    Ahead,
+}
+
 impl Stream {
     /// The next copy to make. What a job waits for goes first; then, with `ahead`, what the job that would
     /// starve first has not in stock, up to its target.
@@ -58,21 +67,13 @@ impl Stream {
         let fastest = self.set_targets();
         let urgent = self.by_hunger(fastest, |stream, job| stream.urgent(job));
         if let Some((job, wish)) = urgent {
-            return self.start(job, wish, true, dice);
-        }
-        let pick = self.by_hunger(fastest, |stream, job| stream.pick(job));
-        if let Some((job, wish)) = pick
-            && let Some(prepare) = self.start(job, wish, false, dice)
-        {
-            let state = self.job_mut(job);
-            state.picked += 1;
-            return Some(prepare);
+            return self.start(job, wish, Haste::Waited, dice);
         }
         if !ahead {
             return None;
         }
         let (job, wish) = self.by_hunger(fastest, |stream, job| stream.run_ahead(job))?;
-        self.start(job, wish, false, dice)
+        self.start(job, wish, Haste::Ahead, dice)
     }
 
     /// Whether a job waits for something that nobody makes.
@@ -81,7 +82,11 @@ impl Stream {
     }
 
     /// The job with a wish that would starve first.
-    fn by_hunger(&mut self, fastest: f64, wish: impl Fn(&mut Self, u32) -> Option<Wish>) -> Option<(u32, Wish)> {
+    fn by_hunger(
+        &mut self,
+        fastest: f64,
+        wish: impl Fn(&mut Self, u32) -> Option<Wish>,
+    ) -> Option<(u32, Wish)> {
         let mut best: Option<(f64, u32, Wish)> = None;
         for job in ones(self.active) {
             let seconds = self.job(job).seconds(fastest);
@@ -128,16 +133,6 @@ impl Stream {
             return Some(Wish::Sample(sample));
         }
         (short && flexible && self.needs.open(job) > 0).then_some(Wish::Best)
-    }
-
-    /// A sample that a job's keyed order wants, because some of its draws shall follow it.
-    fn pick(&mut self, job: u32) -> Option<Wish> {
-        let state = self.job(job);
-        if state.owed <= state.picked || state.next.is_some() || state.hand.is_none() {
-            return None;
-        }
-        let share = state.pass.share;
-        self.in_order(job, share).map(Wish::Sample)
     }
 
     /// What a job under its target shall have in stock.
@@ -195,17 +190,18 @@ impl Stream {
         let skip = hand.pads_done.len() as u64 + hand.pads_flight;
         let live = (0..state.pass.share).filter(|position| !state.pass.failed.contains(position));
         let samples = live.map(|position| state.pass.keyed.at(position));
-        let samples: Vec<u32> = samples.filter(|sample| !self.bad.contains(sample)).take(skip as usize + 1).collect();
+        let samples: Vec<u32> =
+            samples.filter(|sample| !self.bad.contains(sample)).take(skip as usize + 1).collect();
         // A share smaller than its padding goes round.
         (!samples.is_empty()).then(|| samples[skip as usize % samples.len()])
     }
 
     /// Begins a copy for a job, if there is room for it.
-    fn start(&mut self, job: u32, wish: Wish, urgent: bool, dice: &mut Dice) -> Option<Prepare> {
+    fn start(&mut self, job: u32, wish: Wish, haste: Haste, dice: &mut Dice) -> Option<Prepare> {
         let direct = match wish {
             Wish::Pad(_) => job,
-            _ if self.make_room(job, urgent, dice) => NONE,
-            _ if urgent => job,
+            _ if self.make_room(job, haste, dice) => NONE,
+            _ if haste == Haste::Waited => job,
             _ => return None,
         };
         let sample = match wish {
@@ -249,12 +245,17 @@ impl Stream {
         }
         if !pad {
             let covered = self.pool.covered(sample);
-            let mask = self.needs.word(sample) & self.members(owner) & !covered & !self.pool.slots[slot as usize].tail;
+            let mask = self.needs.word(sample)
+                & self.members(owner)
+                & !covered
+                & !self.pool.slots[slot as usize].tail;
             self.cover(slot, mask);
         }
         let (seed, generation, occurrence) = match owner {
             Owner::Named { seed, epoch } => (seed, epoch, self.repeats(job, wish)),
-            Owner::Own(job) if self.job(job).is_strict() => (self.job(job).join.seed, epoch, self.repeats(job, wish)),
+            Owner::Own(job) if self.job(job).is_strict() => {
+                (self.job(job).join.seed, epoch, self.repeats(job, wish))
+            }
             _ => (self.seed, self.clock, 0),
         };
         Some(Prepare { slot, sample, seed, generation, occurrence })
@@ -264,7 +265,11 @@ impl Stream {
     fn repeats(&self, job: u32, wish: Wish) -> u64 {
         let hand = self.job(job).hand.as_ref();
         match wish {
-            Wish::Pad(_) => 1 + hand.map_or(0, |h| (h.pads_done.len() as u64 + h.pads_flight - 1) / self.pass(job).share.max(1)),
+            Wish::Pad(_) => {
+                1 + hand.map_or(0, |h| {
+                    (h.pads_done.len() as u64 + h.pads_flight - 1) / self.pass(job).share.max(1)
+                })
+            }
             _ => 0,
         }
     }
@@ -277,6 +282,12 @@ impl Stream {
             return None;
         }
         let others = self.shared & !(1 << job);
+        let alone = self.job(job).owner(0) != Owner::Shared || others == 0;
+        if alone {
+            // The next of its own order is as good as any.
+            let share = self.job(job).ahead().share;
+            return self.in_order(job, share);
+        }
         let score = self.scorer(job);
         let mut best: Option<(i32, u32)> = None;
         let mut weigh = |sample: u32, word: u64| {
@@ -285,9 +296,8 @@ impl Stream {
                 best = Some((score, sample));
             }
         };
-        let alone = self.job(job).owner(0) != Owner::Shared || others == 0;
         let mut found = 0;
-        if u64::from(open) * 8 >= u64::from(self.n) && !alone {
+        if u64::from(open) * 8 >= u64::from(self.n) {
             for _ in 0..PROBES {
                 let sample = dice.below(u64::from(self.n)) as u32;
                 let mut word = self.needs.word(sample);
@@ -307,7 +317,7 @@ impl Stream {
                 }
             }
         }
-        let walks = if found >= WALKS as usize { 0 } else if alone { 1 } else { WALKS };
+        let walks = if found >= WALKS as usize { 0 } else { WALKS };
         for _ in 0..walks.min(open) {
             let k = dice.below(u64::from(open)) as u32;
             if let Some(sample) = self.needs.select(job, k, |sample| self.is_open(job, sample)) {
@@ -326,7 +336,7 @@ impl Stream {
     }
 
     /// Makes room for one copy, evicting another if need be.
-    fn make_room(&mut self, job: u32, urgent: bool, dice: &mut Dice) -> bool {
+    fn make_room(&mut self, job: u32, haste: Haste, dice: &mut Dice) -> bool {
         if self.pool.resident < self.pool.capacity {
             return true;
         }
@@ -339,8 +349,10 @@ impl Stream {
             needed + 4 * ONE * copy.tail.count_ones() as i32 + if dear { 4 * ONE } else { 0 }
         };
         let victim = (0..VICTIMS).filter_map(|_| self.pool.ready.probe(dice)).min_by_key(|&slot| value(slot));
-        let Some(victim) = victim.filter(|&slot| self.pool.slots[slot as usize].direct == NONE) else { return false };
-        if !urgent && value(victim) >= ONE {
+        let Some(victim) = victim.filter(|&slot| self.pool.slots[slot as usize].direct == NONE) else {
+            return false;
+        };
+        if haste == Haste::Ahead && value(victim) >= ONE {
             return false;
         }
         self.evict(victim);

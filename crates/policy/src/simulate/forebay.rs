@@ -41,7 +41,8 @@ impl Forebay {
 impl System for Forebay {
     fn join(&mut self, _now: f64, job: usize, member: &Member) {
         let whole = member.range == (0, self.samples);
-        let subset = (!whole).then(|| Arc::new(Subset::new((member.range.0..member.range.1).collect(), self.samples)));
+        let subset =
+            (!whole).then(|| Arc::new(Subset::new((member.range.0..member.range.1).collect(), self.samples)));
         let group = &member.group;
         let join = Join {
             batch: group.batch,

@@ -174,6 +174,7 @@ impl Tally {
     fn restart(&mut self, now: f64) {
         self.measuring = true;
         (self.preparations, self.bound, self.hits, self.missed, self.twice) = (0, 0.0, 0, 0, 0);
+        self.repeats = 0;
         for seen in &mut self.seen {
             (seen.deliveries, seen.recent, seen.waited, seen.present) = (0, 0, 0.0, 0.0);
             seen.joined = seen.joined.map(|_| now);
