@@ -4,7 +4,7 @@ fn group(count: u32, speed: f64, stagger: f64) -> Group {
 }
 fn main() {
     let rows: Vec<(&str, Vec<Group>)> = vec![
-        ("1", vec![group(1, 1000.0, 0.0)]),
+        //("1", vec![group(1, 1000.0, 0.0)]),
         ("4 same", vec![group(4, 1000.0, 0.0)]),
         ("4 staggered", vec![group(4, 1000.0, 0.25)]),
         ("8 staggered", vec![group(8, 1000.0, 0.125)]),
@@ -28,7 +28,11 @@ fn main() {
                     seed,
                     jobs: jobs.clone(),
                     workers: workers as u32,
-                    prepare: if workers > 0.0 { workers / (1.2 * total) } else { 0.0 },
+                    prepare: if workers > 0.0 {
+                        workers / (args.get(2).copied().unwrap_or(1.2) * total)
+                    } else {
+                        0.0
+                    },
                     epochs: 6.0,
                     ..Scenario::default()
                 };

@@ -26,14 +26,15 @@ impl Stream {
         if !state.hand.as_ref().is_some_and(Hand::is_full) {
             return None;
         }
-        let Hand { mut taken, pads_done, .. } = state.hand.take()?;
+        let Hand { mut taken, pads, pads_done, .. } = state.hand.take()?;
         if taken.is_empty() {
             return None; // everything that was to be in it has failed
         }
         if state.join.order != Order::Ready {
             taken.sort_unstable_by_key(|one| one.position);
         }
-        taken.extend(pads_done);
+        // A failure may have made some of them needless.
+        taken.extend(pads_done.into_iter().take(pads as usize));
         let sizes = deal(taken.len() as u64, state.join.ranks);
         let skipped = std::mem::take(&mut state.pass.untold);
         Some(Step { taken, sizes, skipped })
@@ -51,6 +52,9 @@ impl Stream {
         let (full, ranks) = (state.full(), u64::from(state.join.ranks));
         let held = hand.taken.len() as u64;
         let left = state.pass.left + held;
+        if left < full && state.join.remainder == Remainder::Drop {
+            return; // failures have left too few for a step
+        }
         hand.size = left.min(full);
         hand.pads = match state.join.remainder {
             Remainder::Pad if left < full => left.next_multiple_of(ranks) - left,
@@ -350,9 +354,7 @@ impl Stream {
         pass.left -= 1;
         pass.failed.insert(position);
         pass.untold.push(position);
-        if !drawing {
-            self.refill(job);
-        }
+        self.refill(job, drawing);
     }
 
     /// Samples known to be bad from before.

@@ -278,27 +278,32 @@ impl Stream {
         ahead.failed.extend(&failed);
         ahead.untold.extend(&failed);
         for _ in failed {
-            self.refill(job);
+            self.refill(job, false);
         }
     }
 
-    /// With `drop`, a position that was left out comes in for one that failed.
-    fn refill(&mut self, job: u32) {
+    /// With `drop`, a position that was left out comes in for one that failed, in the epoch that a job draws
+    /// or in the one it prepares.
+    fn refill(&mut self, job: u32, drawing: bool) {
         loop {
             let state = self.jobs[job as usize].as_mut().expect("a job");
-            let ahead = state.next.as_mut().unwrap_or(&mut state.pass);
-            if ahead.share >= ahead.keyed.len() || state.join.remainder != Remainder::Drop {
+            let rest = drawing && state.next.is_some();
+            let pass = if drawing { &mut state.pass } else { state.next.as_mut().unwrap_or(&mut state.pass) };
+            if pass.share >= pass.keyed.len() || state.join.remainder != Remainder::Drop {
                 return;
             }
-            let position = ahead.share;
-            ahead.share += 1;
-            let sample = ahead.keyed.at(position);
+            let position = pass.share;
+            pass.share += 1;
+            let sample = pass.keyed.at(position);
             if self.bad.contains(&sample) {
-                ahead.failed.insert(position);
-                ahead.untold.push(position);
+                pass.failed.insert(position);
+                pass.untold.push(position);
                 continue;
             }
-            ahead.left += 1;
+            pass.left += 1;
+            if rest {
+                return state.lost.push(sample);
+            }
             return self.needs.add(sample, job);
         }
     }
@@ -451,8 +456,8 @@ impl Stream {
             } else {
                 state.flight -= 1;
             }
-            if state.join.order != Order::Ready || state.join.mixing > 0.0 {
-                let ahead = state.next.as_mut().unwrap_or(&mut state.pass);
+            let ahead = state.next.as_mut().unwrap_or(&mut state.pass);
+            if ahead.front > 0 {
                 ahead.front = ahead.front.min(ahead.keyed.position(sample));
             }
         }

@@ -115,7 +115,8 @@ impl Stream {
     fn urgent(&mut self, job: u32) -> Option<Wish> {
         let state = self.job(job);
         let hand = state.hand.as_ref()?;
-        if let Some(&sample) = state.lost.first() {
+        // The lowest position first: only that is sure to be drawn, and so to end.
+        if let Some(&sample) = state.lost.iter().min_by_key(|&&sample| state.pass.keyed.position(sample)) {
             return Some(Wish::Lost(sample));
         }
         if hand.pads > hand.pads_done.len() as u64 + hand.pads_flight {
@@ -238,7 +239,7 @@ impl Stream {
             Wish::Lost(_) => {
                 self.pool.slots[slot as usize].tail |= 1 << job;
                 let state = self.job_mut(job);
-                state.lost.swap_remove(0);
+                state.lost.retain(|&lost| lost != sample);
                 state.tail_flight += 1;
             }
             _ => {}
@@ -344,15 +345,15 @@ impl Stream {
         let value = |slot: u32| {
             let copy = &self.pool.slots[slot as usize];
             let needed = score.of(copy.cover) + ONE * copy.cover.count_ones() as i32;
-            // Its own stock and the rest of an epoch are dear: both would be made again.
-            let dear = copy.cover >> job & 1 == 1;
-            needed + 4 * ONE * copy.tail.count_ones() as i32 + if dear { 4 * ONE } else { 0 }
+            // The job's own stock would be made again; the rest of an epoch would be waited for.
+            let own = if copy.cover >> job & 1 == 1 { 4 * ONE } else { 0 };
+            needed + own + 8 * ONE * copy.tail.count_ones() as i32
         };
         let victim = (0..VICTIMS).filter_map(|_| self.pool.ready.probe(dice)).min_by_key(|&slot| value(slot));
         let Some(victim) = victim.filter(|&slot| self.pool.slots[slot as usize].direct == NONE) else {
             return false;
         };
-        if haste == Haste::Ahead && value(victim) >= ONE {
+        if haste == Haste::Ahead && value(victim) >= ONE / 8 {
             return false;
         }
         self.evict(victim);

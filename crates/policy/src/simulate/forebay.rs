@@ -12,6 +12,8 @@ pub(super) struct Forebay {
     samples: u32,
     dice: Dice,
     jobs: Vec<Option<Seat>>,
+    /// The next step is filled while the job works on this one, as the engine does it.
+    ahead: bool,
 }
 
 struct Seat {
@@ -30,6 +32,7 @@ impl Forebay {
             samples: scenario.samples as u32,
             dice: Dice::new(scenario.seed),
             jobs: (0..64).map(|_| None).collect(),
+            ahead: scenario.workers > 0,
         })
     }
 
@@ -99,6 +102,9 @@ impl System for Forebay {
             copy: taken.generation,
             hit: taken.generation <= clock,
         }));
+        if self.ahead {
+            self.stream.open(bit, &mut self.dice);
+        }
         Take::Batch
     }
 
