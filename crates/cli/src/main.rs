@@ -10,6 +10,8 @@ mod generate;
 mod hint;
 mod python;
 mod rng;
+mod simulate;
+mod svg;
 mod worker;
 
 use std::process::ExitCode;
@@ -30,6 +32,8 @@ enum Command {
     Demo(demo::Demo),
     /// Measure Forebay beside other loaders, in interleaved rounds on the same cores and data.
     Bench(bench::Bench),
+    /// Simulate jobs that share one loading system, under our policy and published ones.
+    Simulate(simulate::Simulate),
 }
 
 /// What a command that ran to its end has to say.
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
     let outcome = match program.command {
         Command::Demo(demo) => demo.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Simulate(simulate) => simulate.run(),
     };
     match outcome {
         Ok(Answer::Yes) => ExitCode::SUCCESS,

@@ -71,6 +71,29 @@ pub enum Fault {
     /// The recipe does not fit this image.
     #[error("{0}")]
     Recipe(#[from] forebay_recipe::Error),
+    /// It failed in a run before this one, whose state was loaded.
+    #[error("{0}")]
+    Before(String),
+}
+
+impl Fault {
+    /// The same fault for another job.
+    pub fn again(&self) -> Fault {
+        match self {
+            Fault::Io(error) => Fault::Io(match error.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => io::Error::new(error.kind(), error.to_string()),
+            }),
+            Fault::Changed { was, is } => Fault::Changed { was: was.clone(), is: is.clone() },
+            Fault::Truncated => Fault::Truncated,
+            Fault::NotAnImage(text) => Fault::NotAnImage(text.clone()),
+            Fault::Unsupported(text) => Fault::Unsupported(text.clone()),
+            Fault::Corrupt(text) => Fault::Corrupt(text.clone()),
+            Fault::TooLarge { need, allowed } => Fault::TooLarge { need: *need, allowed: *allowed },
+            Fault::Recipe(error) => Fault::Recipe(error.clone()),
+            Fault::Before(text) => Fault::Before(text.clone()),
+        }
+    }
 }
 
 /// Any failure of the engine.

@@ -61,6 +61,7 @@ fn spec(folder: Arc<Folder>, batch: u64) -> Spec {
         shuffle: true,
         on_error: OnError::Raise,
         ragged: false,
+        share: None,
     }
 }
 

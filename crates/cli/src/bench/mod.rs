@@ -6,9 +6,9 @@
 //! `plot` what the user sees.
 
 mod data;
-mod machine;
+pub(crate) mod machine;
 mod plot;
-mod report;
+pub(crate) mod report;
 mod side;
 mod single;
 mod stat;

@@ -36,7 +36,7 @@ pub(crate) struct Report {
     ratios: Vec<Ratio>,
 }
 
-/// One side's rates in one case.
+/// One side's values of one metric in one case.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Measured {
     pub(crate) side: &'static str,
@@ -87,6 +87,11 @@ impl Report {
         });
         let ratios = ratios.collect();
         Self { bench, machine, results: series.iter().filter_map(measured).collect(), ratios }
+    }
+
+    /// Statistics that were made elsewhere, with nothing to compare in pairs.
+    pub(crate) fn of(bench: &'static str, machine: Machine, results: Vec<Measured>) -> Self {
+        Self { bench, machine, results, ratios: Vec::new() }
     }
 
     /// Every side that ran.
@@ -146,18 +151,24 @@ impl Report {
     }
 }
 
+impl Measured {
+    /// Quantiles of `values`, with so many digits after the point; nothing of nothing.
+    pub(crate) fn new(
+        side: &'static str,
+        case: &str,
+        metric: &'static str,
+        values: &[f64],
+        digits: i32,
+    ) -> Option<Self> {
+        let at = |q| Some(round(stat::quantile(values, q)?, digits));
+        let (median, p10, p90) = (at(0.5)?, at(0.1)?, at(0.9)?);
+        Some(Self { side, case: case.into(), metric, median, p10, p90, runs: values.len() })
+    }
+}
+
 fn measured(series: &Series) -> Option<Measured> {
     let rates: Vec<f64> = series.rates.iter().flatten().copied().collect();
-    let at = |q| Some(round(stat::quantile(&rates, q)?, 2));
-    Some(Measured {
-        side: series.side,
-        case: series.case.clone(),
-        metric: METRIC,
-        median: at(0.5)?,
-        p10: at(0.1)?,
-        p90: at(0.9)?,
-        runs: rates.len(),
-    })
+    Measured::new(series.side, &series.case, METRIC, &rates, 2)
 }
 
 fn round(number: f64, digits: i32) -> f64 {

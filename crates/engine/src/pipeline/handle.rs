@@ -7,6 +7,7 @@ use forebay_arena::Buffer;
 use forebay_policy::Received;
 
 use super::job::JobState;
+use super::stream::StreamState;
 use super::{Engine, Failure, Shared, State};
 use crate::batch::{Batch, Lease};
 use crate::counters::Counters;
@@ -74,6 +75,9 @@ impl Job {
     /// it is used; what was prepared for another epoch is dropped.
     pub fn start(&mut self, epoch: u64, received: &Received) -> Result<()> {
         let fresh = *received == Received::default();
+        if let Some((id, bit)) = self.with(|job| job.seat)? {
+            return self.start_shared(id, bit, epoch, received);
+        }
         self.run = self.with(|job| {
             let ahead = job.runs.iter().find(|run| fresh && run.fresh && run.next == 0 && run.epoch == epoch);
             let ahead = ahead.filter(|run| run.fault.is_none()).map(|run| run.id);
@@ -83,6 +87,44 @@ impl Job {
             run
         })?;
         self.engine.spawn()
+    }
+
+    fn start_shared(&mut self, id: u64, bit: u32, epoch: u64, received: &Received) -> Result<()> {
+        let shared = self.shared().clone();
+        let mut state = shared.lock();
+        let State { jobs, streams, .. } = &mut *state;
+        let job = jobs.get_mut(&self.id).ok_or(Error::Closed)?;
+        let stream = streams.get_mut(&id).ok_or(Error::Closed)?;
+        stream.begin(bit, epoch, received)?;
+        job.cancel(|_| false);
+        self.run = job.open_shared(epoch);
+        state.pump(id, shared.config.threads as u64);
+        shared.wake(&state);
+        drop(state);
+        self.engine.spawn()
+    }
+
+    /// Lets the shared stream, if there is one, know what the job does.
+    fn tell_stream(&self, state: &mut State, tell: impl FnOnce(&mut StreamState, u32)) {
+        let Some((id, bit)) = state.jobs.get(&self.id).and_then(|job| job.seat) else { return };
+        if let Some(stream) = state.streams.get_mut(&id) {
+            tell(stream, bit);
+            state.pump(id, self.shared().config.threads as u64);
+        }
+    }
+
+    /// Seed and clock of the shared stream; copies up to it are used.
+    pub fn clock(&self) -> Option<(u64, u64)> {
+        let state = self.shared().lock();
+        let (id, _) = state.jobs.get(&self.id)?.seat?;
+        Some(state.streams.get(&id)?.clock())
+    }
+
+    /// Jobs of the shared stream, copies in its pool, and how many it may hold.
+    pub fn pool(&self) -> Option<[u64; 3]> {
+        let state = self.shared().lock();
+        let (id, _) = state.jobs.get(&self.id)?.seat?;
+        Some(state.streams.get(&id)?.facts())
     }
 
     /// Begins an epoch whose samples are fed, after `base` of them, of which `skipped` failed; `given`: each
@@ -129,6 +171,7 @@ impl Job {
         let start = Instant::now();
         let shared = self.engine.shared.clone();
         let mut state = shared.lock();
+        self.tell_stream(&mut state, |stream, bit| stream.asked(bit));
         let taken = loop {
             match self.poll(&mut state)? {
                 Next::Waiting => {}
@@ -173,8 +216,10 @@ impl Job {
                 Lease::new(buffer, Some(self.returner()))
             };
             job.form();
+            let samples = label.positions.len() as u64;
             self.counters.batches.add(1);
-            self.counters.deliveries.add(label.positions.len() as u64);
+            self.counters.deliveries.add(samples);
+            self.tell_stream(state, |stream, bit| stream.took(bit, samples));
             self.shared().wake(state);
             return Ok(Next::Batch(Box::new(Batch {
                 lease: Arc::new(lease),
@@ -209,6 +254,9 @@ impl Job {
                     job.lent -= 1;
                     job.give_slot(buffer);
                     job.form();
+                    if let Some((stream, _)) = job.seat {
+                        state.pump(stream, shared.config.threads as u64);
+                    }
                     shared.wake(&state);
                 }
                 None => shared.gauge.sub(buffer.len() as u64),
@@ -218,11 +266,22 @@ impl Job {
 
     /// Samples that failed so far.
     pub fn quarantine(&self) -> Result<Vec<Failure>> {
-        self.with(|job| job.quarantine.values().cloned().collect())
+        let own = self.with(|job| job.quarantine.clone())?;
+        let state = self.shared().lock();
+        let seat = state.jobs.get(&self.id).and_then(|job| job.seat);
+        let stream = seat.and_then(|(id, _)| state.streams.get(&id));
+        let mut all = own;
+        for failure in stream.into_iter().flat_map(|stream| stream.quarantine()) {
+            all.entry(failure.sample).or_insert(failure);
+        }
+        Ok(all.into_values().collect())
     }
 
     /// Marks samples as failed, as a loaded state says.
     pub fn set_quarantine(&mut self, failures: Vec<Failure>) -> Result<()> {
+        let mut state = self.shared().lock();
+        self.tell_stream(&mut state, |stream, _| stream.set_quarantine(&failures));
+        drop(state);
         self.with(|job| job.quarantine = failures.into_iter().map(|f| (f.sample, f)).collect())
     }
 }
@@ -234,10 +293,7 @@ impl Drop for Job {
             return;
         }
         let mut state = self.shared().lock();
-        let gone = state.jobs.remove(&self.id);
-        if let Some(job) = &gone {
-            state.reserved -= job.share.bytes();
-        }
+        let gone = state.remove(self.id, &self.shared().config);
         drop(state);
         drop(gone);
     }

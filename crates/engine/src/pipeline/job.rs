@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, RwLock};
 
 use forebay_arena::{Buffer, Cut};
-use forebay_policy::{Cut as Cuts, Epoch, Permutation};
+use forebay_policy::{Cut as Cuts, Epoch, Formed, Permutation};
 use forebay_recipe::{CopyName, Field};
 
 use super::run::{Failure, Filling, Label, Made, Run, Source};
@@ -26,9 +26,7 @@ pub(super) enum Task {
 
 #[derive(Debug)]
 pub(super) struct Prepare {
-    pub(super) job: u64,
-    pub(super) run: u64,
-    pub(super) position: u64,
+    pub(super) to: To,
     pub(super) name: CopyName,
     /// The sample is known to be bad: go to its neighbours at once.
     pub(super) substitute: bool,
@@ -38,14 +36,21 @@ pub(super) struct Prepare {
     pub(super) counters: Arc<Counters>,
 }
 
+/// Whom a sample is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum To {
+    /// One position of one job.
+    Run { job: u64, run: u64, position: u64 },
+    /// The pool of a stream.
+    Stream { stream: u64, slot: u32 },
+}
+
 /// What became of a [`Prepare`].
 #[derive(Debug)]
 pub(super) struct Outcome {
-    pub(super) job: u64,
-    pub(super) run: u64,
-    pub(super) position: u64,
+    pub(super) to: To,
     pub(super) failures: Vec<(u64, Stage, Fault)>,
-    pub(super) made: Result<Made, Pixels>,
+    pub(super) made: Result<Arc<Made>, Pixels>,
 }
 
 #[derive(Debug)]
@@ -63,6 +68,8 @@ pub(super) struct JobState {
     pub(super) filling: Vec<Arc<Filling>>,
     pub(super) quarantine: BTreeMap<u64, Failure>,
     pub(super) lent: u64,
+    /// The shared stream it draws from, and its number there.
+    pub(super) seat: Option<(u64, u32)>,
     slots: Vec<Buffer>,
     slots_made: u64,
     samples: Vec<Pixels>,
@@ -87,6 +94,7 @@ impl JobState {
             filling: Vec::new(),
             quarantine: BTreeMap::new(),
             lent: 0,
+            seat: None,
             slots: Vec::new(),
             slots_made: 0,
             samples: Vec::new(),
@@ -124,6 +132,11 @@ impl JobState {
         self.open(epoch, Epoch::open(cut, base, skipped), source, false)
     }
 
+    /// Opens a run that a shared stream decides.
+    pub(super) fn open_shared(&mut self, epoch: u64) -> u64 {
+        self.open(epoch, Epoch::new(0, self.cut(), 0), Source::Shared { over: false }, false)
+    }
+
     fn open(&mut self, epoch: u64, order: Epoch, source: Source, fresh: bool) -> u64 {
         self.next_run += 1;
         self.runs.push_back(Run::new(self.next_run, epoch, order, source, fresh));
@@ -156,8 +169,8 @@ impl JobState {
     }
 
     /// Takes back the memory of a sample that was made.
-    pub(super) fn give_made(&mut self, made: Made) {
-        if let Some(pixels) = made.into_pixels() {
+    pub(super) fn give_made(&mut self, made: Arc<Made>) {
+        if let Some(pixels) = Arc::into_inner(made).and_then(Made::into_pixels) {
             self.give_sample(pixels);
         }
     }
@@ -180,7 +193,7 @@ impl JobState {
         Some(buffer)
     }
 
-    fn has_slot(&self) -> bool {
+    pub(super) fn has_slot(&self) -> bool {
         self.slots_made - (self.slots.len() as u64) < self.share.slots
     }
 
@@ -226,9 +239,7 @@ impl JobState {
                 Pixels::default()
             });
             return Some(Prepare {
-                job: self.id,
-                run,
-                position,
+                to: To::Run { job: self.id, run, position },
                 name,
                 substitute: known && self.spec.on_error == OnError::Substitute,
                 room: self.share.sample_bytes - (SLACK as u64).min(self.share.sample_bytes),
@@ -265,8 +276,8 @@ impl JobState {
     }
 
     /// Books what became of a sample.
-    pub(super) fn settle(&mut self, outcome: Outcome) {
-        let Outcome { run: id, position, failures, made, .. } = outcome;
+    pub(super) fn settle(&mut self, id: u64, position: u64, outcome: Outcome) {
+        let Outcome { failures, made, .. } = outcome;
         self.counters.failures.add(failures.len() as u64);
         let keep = self.spec.on_error != OnError::Raise;
         let mut first = None;
@@ -290,7 +301,7 @@ impl JobState {
                 run.ready.insert(position, made);
                 None
             }
-            (Ok(made), None) => made.into_pixels(),
+            (Ok(made), None) => Arc::into_inner(made).and_then(Made::into_pixels),
             (Err(pixels), Some(run)) if skip => {
                 run.order.fail(position);
                 Some(pixels)
@@ -312,7 +323,7 @@ impl JobState {
     }
 
     /// Wakes the job when there is nothing left to wait for.
-    fn tell_end(&self) {
+    pub(super) fn tell_end(&self) {
         if self.runs.front().is_some_and(|run| run.is_failed() || run.is_over() || run.is_hungry()) {
             self.arrived.notify_all();
         }
@@ -328,49 +339,65 @@ impl JobState {
                 return;
             }
             let Some(formed) = run.order.form() else { return };
-            let made: Vec<Made> =
-                formed.positions.iter().filter_map(|position| run.ready.remove(position)).collect();
-            let number = run.formed;
-            run.formed += 1;
-            let plan =
-                Plan::new(&self.fields, made.len(), |field, sample| made[sample].values[field].shape());
-            let ragged = plan.columns.iter().find_map(|column| match &column.values {
-                Values::Ragged(spans) if !self.spec.ragged => Some(spans),
-                _ => None,
-            });
-            if let Some(spans) = ragged {
-                let entry = spans.iter().position(|span| span.shape != spans[0].shape).unwrap_or(0);
-                run.halted = true;
-                run.fault.get_or_insert(Error::Ragged {
-                    first: spans[0].shape.clone(),
-                    other: spans[entry].shape.clone(),
-                    entry,
-                });
-                made.into_iter().for_each(|made| self.give_made(made));
-                self.arrived.notify_all();
+            let made = formed.positions.iter().filter_map(|position| run.ready.remove(position)).collect();
+            let refused = self.assemble(at, formed, made, None);
+            if !refused.is_empty() {
+                refused.into_iter().for_each(|made| self.give_made(made));
                 return;
             }
-            let run = run.id;
-            let Some(buffer) = self.take_slot(plan.bytes) else { unreachable!("a slot was free") };
-            let label = Label {
-                positions: formed.positions,
-                samples: made.iter().map(|made| made.sample).collect(),
-                valid: made.iter().map(|made| made.valid).collect(),
-                skipped: formed.skipped,
-                plan,
-            };
-            self.runs[at].filling += 1;
-            self.filling.push(Arc::new(Filling {
-                bytes: buffer.len() as u64,
-                job: self.id,
-                run,
-                number,
-                cut: Cut::new(buffer, label.plan.ends.clone()),
-                made: RwLock::new(made),
-                finisher: self.finisher.clone(),
-                label,
-            }));
         }
+    }
+
+    /// Begins to fill a slot, which must be free, with the samples of a step. Gives them back if they do not
+    /// make a batch.
+    pub(super) fn assemble(
+        &mut self,
+        at: usize,
+        formed: Formed,
+        made: Vec<Arc<Made>>,
+        stream: Option<u64>,
+    ) -> Vec<Arc<Made>> {
+        let plan = Plan::new(&self.fields, made.len(), |field, sample| made[sample].values[field].shape());
+        let ragged = plan.columns.iter().find_map(|column| match &column.values {
+            Values::Ragged(spans) if !self.spec.ragged => Some(spans),
+            _ => None,
+        });
+        let run = &mut self.runs[at];
+        let number = run.formed;
+        run.formed += 1;
+        if let Some(spans) = ragged {
+            let entry = spans.iter().position(|span| span.shape != spans[0].shape).unwrap_or(0);
+            run.halted = true;
+            run.fault.get_or_insert(Error::Ragged {
+                first: spans[0].shape.clone(),
+                other: spans[entry].shape.clone(),
+                entry,
+            });
+            self.arrived.notify_all();
+            return made;
+        }
+        run.filling += 1;
+        let run = run.id;
+        let Some(buffer) = self.take_slot(plan.bytes) else { unreachable!("a slot was free") };
+        let label = Label {
+            positions: formed.positions,
+            samples: made.iter().map(|made| made.sample).collect(),
+            valid: made.iter().map(|made| made.valid).collect(),
+            skipped: formed.skipped,
+            plan,
+        };
+        self.filling.push(Arc::new(Filling {
+            bytes: buffer.len() as u64,
+            job: self.id,
+            run,
+            number,
+            cut: Cut::new(buffer, label.plan.ends.clone()),
+            made: RwLock::new(made),
+            stream,
+            finisher: self.finisher.clone(),
+            label,
+        }));
+        Vec::new()
     }
 
     /// Books a batch whose last row was written.

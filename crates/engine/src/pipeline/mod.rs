@@ -14,10 +14,12 @@ mod handle;
 mod job;
 mod run;
 mod spec;
+mod stream;
 
+pub use forebay_policy::share::{Level, Order};
 pub use handle::{Job, Next};
 pub use run::Failure;
-pub use spec::{OnError, Share, Spec};
+pub use spec::{OnError, Share, Sharing, Spec};
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -31,10 +33,11 @@ use forebay_recipe::CopyName;
 use crate::batch::{Finisher, Value};
 use crate::counters::{Counter, Gauge};
 use crate::error::{Fault, Stage};
-use crate::prepare::{Order, Preparer};
+use crate::prepare::{self, Preparer};
 use crate::{Config, Error, Result};
-use job::{JobState, Outcome, Prepare, Task};
+use job::{JobState, Outcome, Prepare, Task, To};
 use run::{Filling, Made};
+use stream::{Key, StreamState};
 
 /// How many neighbours are tried for a sample that fails.
 const NEIGHBOURS: u64 = 16;
@@ -61,7 +64,9 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     jobs: BTreeMap<u64, JobState>,
+    streams: BTreeMap<u64, StreamState>,
     next_job: u64,
+    next_stream: u64,
     /// The job served last, so that each gets its turn.
     turn: u64,
     reserved: u64,
@@ -117,9 +122,15 @@ impl Engine {
         state.reserved += share.bytes();
         let id = state.next_job;
         state.next_job += 1;
-        let job = JobState::new(id, spec, finisher, share, self.shared.gauge.clone());
+        let mut job = JobState::new(id, spec, finisher, share, self.shared.gauge.clone());
         let (arrived, counters) = (job.arrived.clone(), job.counters.clone());
+        let seated = state.seat(&mut job, &self.shared.gauge);
         state.jobs.insert(id, job);
+        if let Err(error) = seated {
+            state.remove(id, config);
+            return Err(error);
+        }
+        state.share_out(config);
         Ok(Job::new(self.clone(), id, arrived, counters))
     }
 
@@ -191,6 +202,7 @@ impl Shared {
         let reserved = reserved - job.share.bytes() + share.bytes();
         job.grow(batch, share);
         state.reserved = reserved;
+        state.share_out(config);
         Ok(())
     }
 
@@ -216,9 +228,7 @@ impl Shared {
                     self.gauge.add(after.saturating_sub(before));
                     self.gauge.sub(before.saturating_sub(after));
                     let mut state = self.lock();
-                    if let Some(job) = state.jobs.get_mut(&outcome.job) {
-                        job.settle(outcome);
-                    }
+                    state.settle(outcome, self.config.threads as u64);
                     state
                 }
             };
@@ -237,7 +247,7 @@ impl Shared {
         while let Some(mut piece) = filling.cut.claim() {
             // Pieces come column by column.
             let (field, sample) = (piece.index() / made.len(), piece.index() % made.len());
-            let Made { values, drawn, .. } = &made[sample];
+            let Made { values, drawn, .. } = &*made[sample];
             filling.finisher.write(&values[field], drawn, &mut piece);
             drop(piece);
             whole = whole.or_else(|| filling.cut.take());
@@ -250,13 +260,21 @@ impl Shared {
         let mut state = self.lock();
         if let Some(job) = state.jobs.get_mut(&filling.job) {
             job.counters.finish_ns.lap(start);
-            free.into_iter().for_each(|made| job.give_made(made));
+            if filling.stream.is_none() {
+                free.drain(..).for_each(|made| job.give_made(made));
+            }
             if let Some(buffer) = whole {
                 job.filled(filling, buffer);
             }
             job.form();
         } else if let Some(buffer) = whole {
             self.gauge.sub(buffer.len() as u64);
+        }
+        if let Some(id) = filling.stream {
+            if let Some(stream) = state.streams.get_mut(&id) {
+                free.into_iter().for_each(|made| stream.give(made));
+            }
+            state.pump(id, self.config.threads as u64);
         }
         state
     }
@@ -269,23 +287,99 @@ impl State {
             let later = (Bound::Excluded(self.turn), Bound::Unbounded);
             let next = self.jobs.range(later).next().or_else(|| self.jobs.first_key_value());
             self.turn = *next?.0;
-            if let Some(task) = self.jobs.get_mut(&self.turn).and_then(JobState::task) {
+            let Some(job) = self.jobs.get_mut(&self.turn) else { continue };
+            if let Some(task) = job.task() {
                 return Some(task);
+            }
+            let stream = job.seat.and_then(|(id, _)| Some((id, self.streams.get_mut(&id)?)));
+            if let Some(task) = stream.and_then(|(id, stream)| stream.task(id)) {
+                return Some(Task::Prepare(task));
             }
         }
         None
+    }
+
+    /// Gives a sharing job its place in the stream of its dataset and recipe, which may be a new one.
+    fn seat(&mut self, job: &mut JobState, gauge: &Arc<Gauge>) -> Result<()> {
+        let Some(sharing) = job.spec.sharing() else { return Ok(()) };
+        let key = Key::new(&job.spec);
+        let known = self.streams.iter().find(|(_, stream)| stream.key == key).map(|(&id, _)| id);
+        let id = match known {
+            Some(id) => id,
+            None => {
+                let stream = StreamState::open(key, job.spec.clone(), job.share.sample_bytes, gauge.clone())?;
+                self.next_stream += 1;
+                self.streams.insert(self.next_stream, stream);
+                self.next_stream
+            }
+        };
+        if let Some(stream) = self.streams.get_mut(&id) {
+            job.seat = Some((id, stream.join(job, sharing)?));
+        }
+        Ok(())
+    }
+
+    /// Takes a job out, with what it reserved.
+    fn remove(&mut self, id: u64, config: &Config) -> Option<JobState> {
+        let job = self.jobs.remove(&id)?;
+        self.reserved -= job.share.bytes();
+        if let Some((id, bit)) = job.seat {
+            let empty = self.streams.get_mut(&id).is_some_and(|stream| stream.leave(bit));
+            if empty {
+                self.streams.remove(&id);
+            } else {
+                self.pump(id, config.threads as u64);
+            }
+        }
+        self.share_out(config);
+        Some(job)
+    }
+
+    /// Pools hold what jobs have left of the budget, each as much as it can use.
+    fn share_out(&mut self, config: &Config) {
+        let mut left = (config.memory - config.scratch()).saturating_sub(self.reserved);
+        let mut streams: Vec<&mut StreamState> = self.streams.values_mut().collect();
+        streams.sort_by_key(|stream| stream.appetite());
+        let count = streams.len() as u64;
+        for (at, stream) in streams.into_iter().enumerate() {
+            let part = (left / (count - at as u64)).min(stream.appetite());
+            stream.resize(part);
+            left -= part;
+        }
+    }
+
+    fn settle(&mut self, outcome: Outcome, threads: u64) {
+        match outcome.to {
+            To::Run { job, run, position } => {
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.settle(run, position, outcome);
+                }
+            }
+            To::Stream { stream: id, slot } => {
+                let Some(stream) = self.streams.get_mut(&id) else { return };
+                stream.settle(slot, outcome);
+                self.pump(id, threads);
+            }
+        }
+    }
+
+    /// Lets the jobs of a stream go on as far as they can.
+    fn pump(&mut self, id: u64, threads: u64) {
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.pump(id, &mut self.jobs, threads);
+        }
     }
 }
 
 /// Makes a sample, or with [`OnError::Substitute`] one of its neighbours.
 fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
-    let Prepare { job, run, position, name, substitute, room, mut pixels, spec, counters } = task;
+    let Prepare { to, name, substitute, room, mut pixels, spec, counters } = task;
     let mut failures = Vec::new();
     let mut made = None;
     let tries = if spec.on_error == OnError::Substitute { NEIGHBOURS } else { 0 };
     for offset in u64::from(substitute)..=tries {
         let sample = (name.sample + offset) % spec.folder.len();
-        let order = Order {
+        let order = prepare::Order {
             folder: &spec.folder,
             recipe: &spec.recipe,
             name: &CopyName { sample, ..name },
@@ -305,11 +399,11 @@ fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
     let made = match made {
         Some((sample, valid, drawn)) => {
             let target = Value::Class(i64::from(spec.folder.target(sample)));
-            Ok(Made { sample, valid, drawn, values: vec![Value::Image(pixels), target] })
+            Ok(Arc::new(Made { sample, valid, drawn, values: vec![Value::Image(pixels), target] }))
         }
         None => Err(pixels),
     };
-    Outcome { job, run, position, failures, made }
+    Outcome { to, failures, made }
 }
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {

@@ -43,7 +43,9 @@ pub(super) struct Filling {
     pub(super) number: u64,
     pub(super) cut: Cut,
     /// Read by all who fill, taken by the one who finishes.
-    pub(super) made: RwLock<Vec<Made>>,
+    pub(super) made: RwLock<Vec<Arc<Made>>>,
+    /// The stream that its samples go back to, if they are shared.
+    pub(super) stream: Option<u64>,
     pub(super) finisher: Arc<Finisher>,
     pub(super) label: Label,
 }
@@ -83,6 +85,8 @@ pub(super) enum Source {
         samples: VecDeque<(u64, u64)>,
         seen: HashMap<u64, u64>,
     },
+    /// A shared stream decides; `over` when it has no further step.
+    Shared { over: bool },
 }
 
 #[derive(Debug)]
@@ -91,7 +95,7 @@ pub(super) struct Run {
     pub(super) epoch: u64,
     pub(super) order: Epoch,
     pub(super) source: Source,
-    pub(super) ready: HashMap<u64, Made>,
+    pub(super) ready: HashMap<u64, Arc<Made>>,
     /// Batches formed so far, and the number of the next to deliver.
     pub(super) formed: u64,
     pub(super) next: u64,
@@ -136,6 +140,7 @@ impl Run {
             Source::Keyed(None) => (position, 0),
             Source::Keyed(Some(permutation)) => (permutation.at(position), 0),
             Source::Fed { samples, .. } => samples.pop_front().expect("the order knows only fed positions"),
+            Source::Shared { .. } => return None,
         };
         Some((position, CopyName { seed: spec.seed, sample, generation: self.epoch, occurrence }))
     }
@@ -170,7 +175,11 @@ impl Run {
 
     /// Whether every batch has been delivered.
     pub(super) fn is_over(&self) -> bool {
-        self.order.is_done() && self.filling == 0 && self.done.is_empty()
+        let over = match self.source {
+            Source::Shared { over } => over,
+            _ => self.order.is_done(),
+        };
+        over && self.filling == 0 && self.done.is_empty()
     }
 
     /// Whether the failure must be told now: nothing else can still be delivered before it.

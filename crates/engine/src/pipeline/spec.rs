@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use forebay_policy::share::{Level, Order};
 use forebay_recipe::{Field, Output, Recipe};
 
 use crate::batch::{COLUMN_ALIGN, Finisher};
@@ -49,6 +50,28 @@ pub struct Spec {
     pub on_error: OnError,
     /// Whether the job can take images of different sizes in one batch.
     pub ragged: bool,
+    /// Draws from the stream that all sharing jobs of its dataset and recipe have in common.
+    pub share: Option<Sharing>,
+}
+
+/// How a job shares.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sharing {
+    /// In which order it takes samples; `late` and strict order are the spec's where it does not share.
+    pub order: Order,
+    /// The last form it shares.
+    pub level: Level,
+    /// Part of its draws that follow its own order.
+    pub mixing: f64,
+    /// Seed and clock of the stream that it drew from before, out of its state.
+    pub before: Option<(u64, u64)>,
+}
+
+impl Spec {
+    /// How it shares, if copies of its recipe can be shared: their size must not vary.
+    pub fn sharing(&self) -> Option<Sharing> {
+        self.share.filter(|_| self.recipe.output_size().is_some())
+    }
 }
 
 /// A job's part of the memory budget.
@@ -78,7 +101,8 @@ impl Share {
             return Err(Error::Budget(format!("a batch of {} samples does not fit {left} B", spec.batch)));
         }
         let least = spec.batch + threads;
-        let wanted = 2 * spec.batch + spec.late + 2 * threads;
+        let late = if spec.sharing().is_some() { 0 } else { spec.late };
+        let wanted = 2 * spec.batch + late + 2 * threads;
         let fields = spec.recipe.fields(finisher.as_data());
         let (Some((height, width)), Some(shapes)) = (
             spec.recipe.output_size(),

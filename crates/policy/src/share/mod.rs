@@ -141,6 +141,11 @@ impl Stream {
         self.pool.resident
     }
 
+    /// Copies that the pool may hold.
+    pub fn slots(&self) -> u32 {
+        self.pool.capacity
+    }
+
     /// Jobs that have joined.
     pub fn len(&self) -> usize {
         self.active.count_ones() as usize
@@ -505,6 +510,16 @@ impl Stream {
     /// Samples per second that a job could use; 0 while it is silent, nothing while that is unknown.
     pub fn set_demand(&mut self, job: u32, per_sec: Option<f64>) {
         self.job_mut(job).demand = per_sec;
+    }
+
+    /// The sample at a position of the epoch that a job draws.
+    pub fn sample(&self, job: u32, position: u64) -> u32 {
+        self.pass(job).keyed.at(position)
+    }
+
+    /// Whether a step of a job is being filled or waits to be taken.
+    pub fn is_open(&self, job: u32) -> bool {
+        self.job(job).hand.is_some()
     }
 
     /// The epoch that a job draws.

@@ -22,6 +22,8 @@ const ONE: i32 = 1024;
 pub struct Prepare {
     /// Where it goes; [`Stream::ready`] or [`Stream::failed`] gives it back.
     pub slot: u32,
+    /// The job that wants it most; others may draw it too.
+    pub job: u32,
     /// Which sample.
     pub sample: u32,
     /// The name of the copy: seed, generation, occurrence.
@@ -167,7 +169,7 @@ impl Stream {
         let mut found = None;
         while front < bound {
             let sample = self.job(job).ahead().keyed.at(front);
-            if self.is_open(job, sample) {
+            if self.is_uncovered(job, sample) {
                 found = Some(sample);
                 break;
             }
@@ -179,7 +181,7 @@ impl Stream {
     }
 
     #[inline]
-    fn is_open(&self, job: u32, sample: u32) -> bool {
+    fn is_uncovered(&self, job: u32, sample: u32) -> bool {
         self.needs.has(sample, job)
             && (!self.needs.is_present(sample) || self.pool.covered(sample) >> job & 1 == 0)
     }
@@ -259,7 +261,7 @@ impl Stream {
             }
             _ => (self.seed, self.clock, 0),
         };
-        Some(Prepare { slot, sample, seed, generation, occurrence })
+        Some(Prepare { slot, job, sample, seed, generation, occurrence })
     }
 
     /// Which occurrence of its sample in the epoch a copy is; only padding repeats one.
@@ -321,7 +323,7 @@ impl Stream {
         let walks = if found >= WALKS as usize { 0 } else { WALKS };
         for _ in 0..walks.min(open) {
             let k = dice.below(u64::from(open)) as u32;
-            if let Some(sample) = self.needs.select(job, k, |sample| self.is_open(job, sample)) {
+            if let Some(sample) = self.needs.select(job, k, |sample| self.is_uncovered(job, sample)) {
                 weigh(sample, self.needs.word(sample) & !self.pool.covered(sample));
             }
         }

@@ -1,0 +1,334 @@
+//! Several jobs of one engine over one stream, on real JPEGs: exactly once each, made once for all.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use forebay_engine::batch::Batch;
+use forebay_engine::decode::jpeg::{Subsampling, encode};
+use forebay_engine::pipeline::{Engine, Job, Level, Next, OnError, Order, Sharing, Spec};
+use forebay_engine::storage::Folder;
+use forebay_engine::{Config, Error};
+use forebay_policy::Received;
+use forebay_recipe::{Output, Recipe};
+use proptest::prelude::*;
+
+const RECIPE: &str = r#"{"steps": [
+    {"op": "random_resized_crop", "height": 16, "width": 16, "scale": [0.2, 1.0], "ratio": [0.75, 1.3]},
+    {"op": "random_horizontal_flip", "p": 0.5},
+    {"op": "to_float", "scale": true}]}"#;
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn folder(n: usize) -> Arc<Folder> {
+    static ROOT: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let root = ROOT.get_or_init(|| tempfile::tempdir().expect("a temporary folder")).path();
+    let dir = root.join(n.to_string());
+    if !dir.exists() {
+        let fresh = root.join(format!("{n}.{:?}", std::thread::current().id()));
+        (0..n).for_each(|i| write_image(&fresh, i));
+        // Another test may have been faster.
+        let _ = std::fs::rename(&fresh, &dir);
+    }
+    Arc::new(Folder::open(&dir, 2, &|_| ()).expect("a dataset"))
+}
+
+fn write_image(dir: &Path, i: usize) {
+    let class = dir.join(format!("class{}", i % 2));
+    std::fs::create_dir_all(&class).expect("a folder");
+    let (w, h) = (20 + i % 13, 18 + i % 7);
+    let rgb: Vec<u8> = (0..w * h * 3).map(|b| (b * 7 + i * 31) as u8).collect();
+    let bytes = encode(&rgb, w, h, 80, Subsampling::S420).expect("a JPEG");
+    std::fs::write(class.join(format!("{i:04}.jpg")), bytes).expect("written");
+}
+
+fn sharing(order: Order) -> Sharing {
+    Sharing { order, level: Level::Augmented, mixing: 0.1, before: None }
+}
+
+fn spec(folder: Arc<Folder>, batch: u64, order: Order) -> Spec {
+    Spec {
+        folder,
+        recipe: Recipe::from_json(RECIPE).expect("a recipe"),
+        output: Output::default(),
+        batch,
+        drop_last: false,
+        late: 0,
+        seed: 5,
+        shuffle: true,
+        on_error: OnError::Raise,
+        ragged: false,
+        share: Some(sharing(order)),
+    }
+}
+
+fn engine(threads: usize, memory: u64) -> Arc<Engine> {
+    Arc::new(Engine::new(Config { memory, threads }))
+}
+
+fn next(job: &mut Job) -> Result<Option<Batch>, Error> {
+    match job.next(LONGEST)? {
+        Next::Batch(batch) => Ok(Some(*batch)),
+        Next::End => Ok(None),
+        Next::Waiting => panic!("nothing arrived in {LONGEST:?}"),
+        Next::Hungry => panic!("nothing was fed"),
+    }
+}
+
+fn epoch(job: &mut Job, number: u64) -> Vec<Batch> {
+    job.start(number, &Received::default()).expect("started");
+    std::iter::from_fn(|| next(job).expect("a batch")).collect()
+}
+
+/// Sample and finished bytes of every row.
+fn rows(batches: &[Batch]) -> Vec<(u64, Vec<u8>)> {
+    let row = 16 * 16 * 3 * 4;
+    let rows = |b: &Batch| {
+        let bytes = b.lease.bytes().chunks_exact(row).map(<[u8]>::to_vec).take(b.samples.len());
+        b.samples.iter().copied().zip(bytes).collect::<Vec<_>>()
+    };
+    batches.iter().flat_map(rows).collect()
+}
+
+fn samples(batches: &[Batch]) -> Vec<u64> {
+    batches.iter().flat_map(|b| b.samples.clone()).collect()
+}
+
+fn long() -> bool {
+    std::env::var("FOREBAY_TEST_LONG").is_ok_and(|value| value == "1")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if long() { 200 } else { 25 }))]
+
+    #[test]
+    fn every_job_gets_every_sample_once_whoever_else_is_there(
+        n in 2usize..60, batches in prop::collection::vec(1u64..12, 1..5), orders in prop::collection::vec(0u64..3, 5),
+        threads in 1usize..4, kilobytes in 30u64..400, pauses in prop::collection::vec(0u64..3, 5), drop_last: bool,
+    ) {
+        // From hardly enough to plenty.
+        let engine = engine(threads, (threads as u64 * 4 * 64 + kilobytes * 4) << 10);
+        let folder = folder(n);
+        let workers = batches.iter().enumerate().map(|(at, &batch)| {
+            let order = [Order::Ready, Order::Late(5), Order::Strict][orders[at] as usize];
+            let spec = Spec { drop_last, seed: at as u64 % 2, ..spec(folder.clone(), batch, order) };
+            let (engine, pause) = (engine.clone(), Duration::from_millis(pauses[at]));
+            std::thread::spawn(move || {
+                let Ok(mut job) = engine.join(spec) else { return Vec::new() };
+                (0..3).map(|number| {
+                    job.start(number, &Received::default()).expect("started");
+                    let mut got = Vec::new();
+                    while let Some(batch) = next(&mut job).expect("a batch") {
+                        got.push((batch.samples.clone(), batch.positions.clone()));
+                        std::thread::sleep(pause);
+                    }
+                    got
+                }).collect::<Vec<_>>()
+            })
+        });
+        let workers: Vec<_> = workers.collect();
+        for ((worker, &batch), &order) in workers.into_iter().zip(&batches).zip(&orders) {
+            for got in worker.join().expect("no panic") {
+                let samples: Vec<u64> = got.iter().flat_map(|(samples, _)| samples.clone()).collect();
+                let share = if drop_last { n as u64 / batch * batch } else { n as u64 };
+                prop_assert_eq!(samples.len() as u64, share);
+                prop_assert_eq!(samples.iter().collect::<BTreeSet<_>>().len() as u64, share);
+                let positions = got.iter().flat_map(|(_, positions)| positions.clone());
+                for (index, position) in positions.enumerate() {
+                    prop_assert!(position < share, "the last positions are left out");
+                    let late = [u64::MAX / 2, 5, 0][order as usize];
+                    prop_assert!(index as u64 <= position + late);
+                }
+            }
+        }
+        prop_assert!(engine.is_idle());
+        drop(engine);
+    }
+}
+
+#[test]
+fn jobs_in_step_share_nearly_every_preparation() {
+    let engine = engine(2, 64 << 20);
+    let mut jobs: Vec<Job> =
+        (0..4).map(|_| engine.join(spec(folder(200), 10, Order::Ready)).expect("joined")).collect();
+    for number in 0..3 {
+        jobs.iter_mut().for_each(|job| job.start(number, &Received::default()).expect("started"));
+        let mut seen = vec![BTreeSet::new(); jobs.len()];
+        for _ in 0..20 {
+            for (job, seen) in jobs.iter_mut().zip(&mut seen) {
+                seen.extend(next(job).expect("a batch").expect("twenty of them").samples);
+            }
+        }
+        assert!(seen.iter().all(|seen| seen.len() == 200));
+        assert!(jobs.iter_mut().all(|job| next(job).expect("the end").is_none()));
+    }
+    let made: u64 = jobs.iter().map(|job| job.counters().preparations.get()).sum();
+    let given: u64 = jobs.iter().map(|job| job.counters().deliveries.get()).sum();
+    assert_eq!(given, 4 * 3 * 200);
+    assert!(made as f64 <= 0.4 * given as f64, "{made} made for {given}");
+    assert_eq!(jobs[0].pool().expect("shared")[0], 4);
+    drop(jobs);
+    assert!(engine.is_idle());
+}
+
+#[test]
+fn copies_are_equal_for_all_jobs_and_new_in_every_epoch() {
+    let engine = engine(2, 64 << 20);
+    let mut a = engine.join(spec(folder(40), 4, Order::Ready)).expect("joined");
+    let mut b = engine.join(spec(folder(40), 8, Order::Ready)).expect("joined");
+    let mut all = BTreeSet::new();
+    for number in 0..3 {
+        a.start(number, &Received::default()).expect("started");
+        b.start(number, &Received::default()).expect("started");
+        let mut mine = Vec::new();
+        let mut theirs = Vec::new();
+        for _ in 0..5 {
+            mine.extend((0..2).map(|_| next(&mut a).expect("a batch").expect("ten of them")));
+            theirs.push(next(&mut b).expect("a batch").expect("five of them"));
+        }
+        let (mine, theirs) = (rows(&mine), rows(&theirs));
+        let theirs: BTreeSet<_> = theirs.into_iter().collect();
+        let same = mine.iter().filter(|row| theirs.contains(row)).count();
+        assert!(same >= 30, "{same} of 40 copies are the same");
+        for row in mine {
+            assert!(all.insert(row), "no copy twice");
+        }
+    }
+}
+
+#[test]
+fn strict_order_is_bit_equal_alone_and_shared_and_shares_with_its_like() {
+    let alone = engine(2, 64 << 20);
+    let mut job = alone.join(Spec { share: None, ..spec(folder(50), 7, Order::Strict) }).expect("joined");
+    let expect: Vec<_> = (0..2).map(|number| rows(&epoch(&mut job, number))).collect();
+
+    let shared = engine(2, 64 << 20);
+    let mut other = shared.join(spec(folder(50), 9, Order::Ready)).expect("joined");
+    let mut twins: Vec<Job> =
+        (0..2).map(|_| shared.join(spec(folder(50), 7, Order::Strict)).expect("joined")).collect();
+    other.start(0, &Received::default()).expect("started");
+    for (number, expect) in expect.iter().enumerate() {
+        twins.iter_mut().for_each(|twin| twin.start(number as u64, &Received::default()).expect("started"));
+        let mut got = [Vec::new(), Vec::new()];
+        while let Some(batch) = next(&mut twins[0]).expect("a batch") {
+            got[0].extend(rows(&[batch]));
+            got[1].extend(next(&mut twins[1]).expect("a batch").into_iter().flat_map(|batch| rows(&[batch])));
+        }
+        assert!(next(&mut twins[1]).expect("the end").is_none());
+        assert_eq!(&got[0], expect);
+        assert_eq!(&got[1], expect);
+    }
+    let made: u64 = twins.iter().map(|twin| twin.counters().preparations.get()).sum();
+    assert!(made < 160, "{made} made for 200 deliveries of two jobs with one seed");
+}
+
+#[test]
+fn a_job_that_keeps_its_copies_to_itself_shares_none() {
+    let engine = engine(2, 64 << 20);
+    let own = Sharing { level: Level::Decoded, ..sharing(Order::Ready) };
+    let mut a = engine.join(Spec { share: Some(own), ..spec(folder(40), 5, Order::Ready) }).expect("joined");
+    let mut b = engine.join(spec(folder(40), 5, Order::Ready)).expect("joined");
+    let (a, b) = (rows(&epoch(&mut a, 0)), rows(&epoch(&mut b, 0)));
+    let a: BTreeSet<_> = a.into_iter().collect();
+    assert_eq!(b.iter().filter(|row| a.contains(*row)).count(), 0);
+}
+
+#[test]
+fn a_state_of_a_shared_job_gives_exactly_the_rest() {
+    for order in [Order::Ready, Order::Late(8), Order::Strict] {
+        let engine = engine(2, 64 << 20);
+        let mut beside = engine.join(spec(folder(60), 6, Order::Ready)).expect("joined");
+        beside.start(0, &Received::default()).expect("started");
+        let mut received = Received::default();
+        let mut seen = Vec::new();
+        let mut before = None;
+        let mut copies = BTreeSet::new();
+        // Killed after every third batch.
+        loop {
+            let again = Sharing { before, ..sharing(order) };
+            let mut job = engine.join(Spec { share: Some(again), ..spec(folder(60), 7, order) }).expect("joined");
+            job.start(0, &received).expect("started");
+            let mut ended = false;
+            for _ in 0..3 {
+                let _ = next(&mut beside).expect("a batch, or the end");
+                let Some(batch) = next(&mut job).expect("a batch") else {
+                    ended = true;
+                    break;
+                };
+                received.add(&batch.positions, &batch.skipped);
+                seen.extend(batch.samples.clone());
+                for row in rows(&[batch]) {
+                    assert!(copies.insert(row), "no copy twice");
+                }
+                before = job.clock();
+            }
+            if ended {
+                break;
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..60).collect::<Vec<_>>(), "{order:?}");
+    }
+}
+
+#[test]
+fn a_bad_sample_is_skipped_replaced_or_told_to_every_job() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    (0..20).for_each(|i| write_image(dir.path(), i));
+    std::fs::write(dir.path().join("class0/0004.jpg"), b"not a picture").expect("written");
+    let folder = Arc::new(Folder::open(dir.path(), 2, &|_| ()).expect("a dataset"));
+    let bad = (0..20).find(|&s| folder.path(s).ends_with("class0/0004.jpg")).expect("it is there");
+    for on_error in [OnError::Skip, OnError::Substitute, OnError::Raise] {
+        let engine = engine(2, 64 << 20);
+        for _ in 0..2 {
+            let mut job = engine.join(Spec { on_error, ..spec(folder.clone(), 3, Order::Ready) }).expect("joined");
+            for number in 0..2 {
+                job.start(number, &Received::default()).expect("started");
+                let mut got = Vec::new();
+                let error = loop {
+                    match next(&mut job) {
+                        Ok(Some(batch)) => got.push(batch),
+                        Ok(None) => break None,
+                        Err(error) => break Some(error),
+                    }
+                };
+                match on_error {
+                    OnError::Raise => {
+                        assert!(matches!(error, Some(Error::Sample { sample, .. }) if sample == bad), "{error:?}");
+                    }
+                    OnError::Skip => {
+                        assert_eq!(samples(&got).len(), 19);
+                        assert_eq!(got.iter().flat_map(|b| &b.skipped).count(), 1);
+                    }
+                    OnError::Substitute => {
+                        assert_eq!(samples(&got).len(), 20);
+                        assert_eq!(got.iter().flat_map(|b| &b.valid).filter(|valid| !**valid).count(), 1);
+                    }
+                }
+            }
+            let quarantined = job.quarantine().expect("mine").len();
+            assert_eq!(quarantined, usize::from(on_error != OnError::Raise));
+        }
+    }
+}
+
+#[test]
+fn pools_make_room_for_jobs_that_join_later_and_give_all_back() {
+    let engine = engine(2, 1 << 19);
+    let mut first = engine.join(spec(folder(200), 8, Order::Ready)).expect("joined");
+    first.start(0, &Received::default()).expect("started");
+    next(&mut first).expect("a batch").expect("there are more");
+    let [_, _, wide] = first.pool().expect("shared");
+    let mut second = engine.join(Spec { share: None, ..spec(folder(40), 16, Order::Ready) }).expect("room is made");
+    let [_, _, narrow] = first.pool().expect("shared");
+    assert!(narrow < wide, "{narrow} slots after {wide}");
+    assert_eq!(samples(&epoch(&mut second, 0)).len(), 40);
+    drop(second);
+    assert_eq!(first.pool().expect("shared")[2], wide, "and takes it back");
+    let (_, peak) = engine.memory();
+    assert!(peak <= 1 << 19, "{peak} bytes of {}", 1 << 19);
+    drop(first);
+    // Scratch of the threads is all that stays.
+    let (now, _) = engine.memory();
+    assert!(now <= 1 << 17, "{now} bytes stay");
+}
