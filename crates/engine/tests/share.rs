@@ -246,7 +246,8 @@ fn a_state_of_a_shared_job_gives_exactly_the_rest() {
         // Killed after every third batch.
         loop {
             let again = Sharing { before, ..sharing(order) };
-            let mut job = engine.join(Spec { share: Some(again), ..spec(folder(60), 7, order) }).expect("joined");
+            let mut job =
+                engine.join(Spec { share: Some(again), ..spec(folder(60), 7, order) }).expect("joined");
             job.start(0, &received).expect("started");
             let mut ended = false;
             for _ in 0..3 {
@@ -281,7 +282,8 @@ fn a_bad_sample_is_skipped_replaced_or_told_to_every_job() {
     for on_error in [OnError::Skip, OnError::Substitute, OnError::Raise] {
         let engine = engine(2, 64 << 20);
         for _ in 0..2 {
-            let mut job = engine.join(Spec { on_error, ..spec(folder.clone(), 3, Order::Ready) }).expect("joined");
+            let mut job =
+                engine.join(Spec { on_error, ..spec(folder.clone(), 3, Order::Ready) }).expect("joined");
             for number in 0..2 {
                 job.start(number, &Received::default()).expect("started");
                 let mut got = Vec::new();
@@ -294,7 +296,10 @@ fn a_bad_sample_is_skipped_replaced_or_told_to_every_job() {
                 };
                 match on_error {
                     OnError::Raise => {
-                        assert!(matches!(error, Some(Error::Sample { sample, .. }) if sample == bad), "{error:?}");
+                        assert!(
+                            matches!(error, Some(Error::Sample { sample, .. }) if sample == bad),
+                            "{error:?}"
+                        );
                     }
                     OnError::Skip => {
                         assert_eq!(samples(&got).len(), 19);
@@ -319,7 +324,8 @@ fn pools_make_room_for_jobs_that_join_later_and_give_all_back() {
     first.start(0, &Received::default()).expect("started");
     next(&mut first).expect("a batch").expect("there are more");
     let [_, _, wide] = first.pool().expect("shared");
-    let mut second = engine.join(Spec { share: None, ..spec(folder(40), 16, Order::Ready) }).expect("room is made");
+    let mut second =
+        engine.join(Spec { share: None, ..spec(folder(40), 16, Order::Ready) }).expect("room is made");
     let [_, _, narrow] = first.pool().expect("shared");
     assert!(narrow < wide, "{narrow} slots after {wide}");
     assert_eq!(samples(&epoch(&mut second, 0)).len(), 40);

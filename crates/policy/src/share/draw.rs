@@ -227,14 +227,12 @@ impl Stream {
 
     /// A copy is finished: those who wait draw it, the pool keeps it for those who need it.
     pub fn ready(&mut self, slot: u32, dice: &mut Dice) {
-        let copy = &mut self.pool.slots[slot as usize];
-        debug_assert_eq!(copy.state, State::Flight, "only what is under way gets ready");
+        self.pool.land(slot);
+        let copy = &self.pool.slots[slot as usize];
         if copy.pad {
             return self.pad_ready(slot);
         }
-        copy.state = State::Ready;
         let (sample, cover, tail, direct) = (copy.sample, copy.cover, copy.tail, copy.direct);
-        self.pool.ready.insert(slot);
         let bound = self.pool.slots.len();
         for job in ones(cover) {
             let state = self.jobs[job as usize].as_mut().expect("a job that counts on a copy");
@@ -291,10 +289,8 @@ impl Stream {
 
     /// A repeat that fills up a step is finished.
     fn pad_ready(&mut self, slot: u32) {
-        let copy = &mut self.pool.slots[slot as usize];
+        let copy = &self.pool.slots[slot as usize];
         let (job, sample, generation) = (copy.direct, copy.sample, copy.generation);
-        copy.state = State::Ready;
-        self.pool.ready.insert(slot);
         if job != NOBODY {
             let state = self.job_mut(job);
             let position = state.pass.keyed.position(sample);
@@ -313,8 +309,6 @@ impl Stream {
         self.bad.insert(copy.sample);
         if copy.pad {
             let waiting = copy.direct != NOBODY;
-            self.pool.slots[slot as usize].state = State::Ready;
-            self.pool.ready.insert(slot);
             self.free(slot);
             if waiting && let Some(hand) = &mut self.job_mut(copy.direct).hand {
                 hand.pads_flight -= 1;
@@ -323,8 +317,6 @@ impl Stream {
         }
         // From flight to gone, as if it had been evicted.
         self.drop_claims(slot);
-        self.pool.slots[slot as usize].state = State::Ready;
-        self.pool.ready.insert(slot);
         self.free(slot);
         for job in ones(copy.tail) {
             let state = self.job_mut(job);

@@ -219,7 +219,7 @@ impl Stream {
 
     /// Removes a job. What only it could use goes.
     pub fn leave(&mut self, job: u32) {
-        self.retract(job);
+        let left = self.retract(job);
         let mask = !(1u64 << job);
         self.active &= mask;
         self.shared &= mask;
@@ -227,7 +227,7 @@ impl Stream {
         self.jobs[job as usize] = None;
         self.needs.set_subset(job, None);
         self.pool.used.iter_mut().for_each(|used| *used &= mask);
-        self.free_useless();
+        self.free_useless(left);
     }
 
     /// Begins an epoch of a job after what was received of it. What was prepared for it is kept.
@@ -249,16 +249,19 @@ impl Stream {
         state.next = None;
         state.begun = true;
         state.pass = pass;
-        self.retract(job);
-        self.turn(job);
-        self.resume(job, received);
-        self.cover_pool(job);
-        self.free_useless();
+        let left = self.retract(job);
+        let out = self.turn(job);
+        if !fresh {
+            self.resume(job, received);
+        }
+        self.cover_pool(job, fresh.then_some(&out));
+        self.free_useless(left);
         Ok(())
     }
 
-    /// All samples of the epoch that a job prepares are needed, but those that failed or are left out.
-    fn turn(&mut self, job: u32) {
+    /// All samples of the epoch that a job prepares are needed, but those that failed or are left out, which
+    /// are returned ascending.
+    fn turn(&mut self, job: u32) -> Vec<u32> {
         self.needs.turn(job);
         let state = self.job(job);
         let subset = state.join.subset.clone();
@@ -270,7 +273,7 @@ impl Stream {
         out.sort_unstable();
         out.dedup();
         let mut failed = Vec::new();
-        for (sample, position) in out {
+        for &(sample, position) in &out {
             self.needs.clear(sample, job);
             self.needs.cover(sample, job);
             if position < pass.share {
@@ -285,6 +288,7 @@ impl Stream {
         for _ in failed {
             self.refill(job, false);
         }
+        out.into_iter().map(|(sample, _)| sample).filter(|&sample| !self.needs.has(sample, job)).collect()
     }
 
     /// With `drop`, a position that was left out comes in for one that failed, in the epoch that a job draws
@@ -339,28 +343,40 @@ impl Stream {
         state.pass.front = received.base;
     }
 
-    /// Counts on the copies that are there for the epoch that a job prepares.
-    fn cover_pool(&mut self, job: u32) {
+    /// Counts on the copies that are there for the epoch that a job prepares. With `out` it needs all its
+    /// samples but those, and no word has to be read for it.
+    fn cover_pool(&mut self, job: u32, out: Option<&Vec<u32>>) {
         let mask = 1u64 << job;
+        let subset = self.job(job).join.subset.clone();
         for slot in 0..self.pool.slots.len() as u32 {
-            if self.pool.used[slot as usize] & mask == 0 {
+            if self.pool.used[slot as usize] & mask != 0 {
+                continue;
+            }
+            let sample = self.pool.slots[slot as usize].sample;
+            let needs = match out {
+                None => self.needs.has(sample, job),
+                Some(out) => {
+                    subset.as_ref().is_none_or(|subset| subset.contains(sample))
+                        && out.binary_search(&sample).is_err()
+                }
+            };
+            if needs {
                 self.try_cover(slot, job);
             }
         }
     }
 
-    /// Lets a job count on a copy, if it may draw it and needs it.
+    /// Lets a job count on a copy of a sample that it needs, if it may draw it.
     fn try_cover(&mut self, slot: u32, job: u32) -> bool {
-        let copy = self.pool.slots[slot as usize];
+        let copy = &self.pool.slots[slot as usize];
         let mask = 1u64 << job;
         let may = copy.state != State::Free
             && !copy.pad
             && (copy.direct == pool::NONE || copy.direct == job)
             && self.pool.used[slot as usize] & mask == 0
-            && copy.tail & mask == 0
+            && (copy.cover | copy.tail) & mask == 0
             && self.members(copy.owner) & mask != 0
-            && self.needs.has(copy.sample, job)
-            && self.pool.covered(copy.sample) & mask == 0;
+            && (!copy.twin || self.pool.covered(copy.sample) & mask == 0);
         if may {
             self.cover(slot, mask);
         }
@@ -399,33 +415,37 @@ impl Stream {
         }
     }
 
-    /// A job counts on no copy any more; its open needs are void until its turn.
-    fn retract(&mut self, job: u32) {
-        let mask = 1u64 << job;
-        for slot in &mut self.pool.slots {
-            slot.cover &= !mask;
-            slot.tail &= !mask;
-            if slot.direct == job && slot.state != State::Free && slot.pad {
-                // Nobody waits for it; it goes when it is finished.
-                slot.direct = NOBODY;
-            }
-        }
+    /// A job counts on no copy any more; its open needs are void until its turn. Returns the copies that it
+    /// counted on.
+    fn retract(&mut self, job: u32) -> Vec<u32> {
         let state = self.job_mut(job);
+        let mut left: Vec<u32> = state.ready.iter().chain(state.tail.iter()).collect();
         state.ready.clear();
         state.tail.clear();
         state.lost.clear();
         (state.flight, state.tail_flight) = (0, 0);
         state.hand = None;
+        let mask = 1u64 << job;
+        for slot in left.iter().copied().chain(self.pool.flying.iter()) {
+            let copy = &mut self.pool.slots[slot as usize];
+            copy.cover &= !mask;
+            copy.tail &= !mask;
+            if copy.direct == job && copy.pad {
+                // Nobody waits for it; it goes when it is finished.
+                copy.direct = NOBODY;
+            }
+        }
+        left.sort_unstable();
+        left
     }
 
-    fn free_useless(&mut self) {
-        let useless = |slot: &&u32| {
-            let copy = &self.pool.slots[**slot as usize];
-            copy.cover | copy.tail == 0
-        };
-        let ready: Vec<u32> = self.pool.ready.iter().collect();
-        let gone: Vec<u32> = ready.iter().filter(useless).copied().collect();
-        gone.into_iter().for_each(|slot| self.free(slot));
+    fn free_useless(&mut self, slots: Vec<u32>) {
+        for slot in slots {
+            let copy = &self.pool.slots[slot as usize];
+            if copy.state == State::Ready && copy.cover | copy.tail == 0 {
+                self.free(slot);
+            }
+        }
     }
 
     /// Lets go a copy that no job counts on.
@@ -486,14 +506,13 @@ impl Stream {
         std::mem::swap(&mut state.ready, &mut state.tail);
         state.tail_flight = std::mem::take(&mut state.flight);
         let mask = state.mask();
-        for slot in &mut self.pool.slots {
-            if slot.cover & mask != 0 {
-                slot.cover &= !mask;
-                slot.tail |= mask;
-            }
+        for slot in state.tail.iter().chain(self.pool.flying.iter()) {
+            let copy = &mut self.pool.slots[slot as usize];
+            copy.tail |= copy.cover & mask;
+            copy.cover &= !mask;
         }
-        self.turn(job);
-        self.cover_pool(job);
+        let out = self.turn(job);
+        self.cover_pool(job, Some(&out));
     }
 
     /// Whether a job's epoch has no further step.

@@ -244,8 +244,15 @@ impl Needs {
         self.open[job as usize]
     }
 
-    /// The `k`-th open need of a job; `is_open` tells among the samples that it needs.
-    pub(super) fn select(&self, job: u32, mut k: u32, is_open: impl Fn(u32) -> bool) -> Option<u32> {
+    /// The `k`-th open need of a job and those behind it in its block, passed to `found` until that says
+    /// stop; `is_open` tells among the samples that it needs.
+    pub(super) fn select(
+        &self,
+        job: u32,
+        mut k: u32,
+        is_open: impl Fn(u32) -> bool,
+        mut found: impl FnMut(u32) -> bool,
+    ) -> Option<()> {
         let (width, job_at) = (self.words.width(), job as usize);
         let mut group = 0;
         loop {
@@ -266,15 +273,29 @@ impl Needs {
             block += 1;
         }
         let range = block * BLOCK..((block + 1) * BLOCK).min(self.n as usize);
+        let mut look = |sample: u32| {
+            if !is_open(sample) {
+                return true;
+            }
+            if k > 0 {
+                k -= 1;
+                return true;
+            }
+            found(sample)
+        };
         if self.stale[block] >> job & 1 == 1 {
-            let mut samples = range.map(|at| at as u32).filter(|&sample| self.has(sample, job));
-            return samples.by_ref().filter(|&sample| is_open(sample)).nth(k as usize);
+            let mut needed = range.map(|at| at as u32).filter(|&sample| self.has(sample, job));
+            needed.all(look);
+            return Some(());
         }
-        let start = range.start as u32;
         each!(&self.words, v => {
-            let needed = v[range].iter().zip(start..).filter(|(word, _)| **word >> job & 1 == 1);
-            needed.map(|(_, sample)| sample).filter(|&sample| is_open(sample)).nth(k as usize)
-        })
+            for (word, sample) in v[range.clone()].iter().zip(range.start as u32..) {
+                if *word >> job & 1 == 1 && !look(sample) {
+                    break;
+                }
+            }
+        });
+        Some(())
     }
 
     #[inline]
@@ -349,8 +370,14 @@ mod tests {
                 prop_assert_eq!(needs.has(sample, job), need.contains(&sample));
                 if !open.is_empty() {
                     let k = pick % open.len() as u32;
-                    let found = needs.select(job, k, |s| open.contains(&s));
-                    prop_assert_eq!(found, open.iter().nth(k as usize).copied());
+                    let mut found = Vec::new();
+                    needs.select(job, k, |s| open.contains(&s), |s| {
+                        found.push(s);
+                        found.len() < 3
+                    });
+                    let block = open.iter().nth(k as usize).map_or(0, |s| s / BLOCK as u32);
+                    let behind = open.iter().skip(k as usize).take_while(|&s| s / BLOCK as u32 == block).take(3);
+                    prop_assert!(behind.eq(&found));
                 }
             }
         }

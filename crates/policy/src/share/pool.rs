@@ -44,6 +44,8 @@ pub(super) struct Slot {
     pub(super) direct: u32,
     /// It repeats a sample to fill up a step.
     pub(super) pad: bool,
+    /// There was another copy of the sample beside it.
+    pub(super) twin: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -71,8 +73,9 @@ pub(super) struct Pool {
     pub(super) used: Vec<u64>,
     free: Vec<u32>,
     heads: HashMap<u32, u32, BuildHasherDefault<Mixed>>,
-    /// Ready copies, for eviction.
+    /// Copies that are ready, and those under way.
     pub(super) ready: Bits,
+    pub(super) flying: Bits,
     /// Copies that count against the capacity.
     pub(super) resident: u32,
     pub(super) capacity: u32,
@@ -88,13 +91,26 @@ impl Pool {
             self.slots.push(slot);
             self.used.push(0);
             self.ready.grow(self.slots.len());
+            self.flying.grow(self.slots.len());
             self.slots.len() as u32 - 1
         });
         let next = self.heads.insert(slot.sample, at).unwrap_or(NONE);
-        self.slots[at as usize] = Slot { next, ..slot };
+        self.slots[at as usize] = Slot { next, twin: next != NONE, ..slot };
+        if next != NONE {
+            self.slots[next as usize].twin = true;
+        }
+        self.flying.insert(at);
         self.used[at as usize] = 0;
         self.resident += u32::from(slot.direct == NONE);
         at
+    }
+
+    /// A copy is finished.
+    pub(super) fn land(&mut self, at: u32) {
+        debug_assert_eq!(self.slots[at as usize].state, State::Flight, "only what is under way gets ready");
+        self.slots[at as usize].state = State::Ready;
+        self.flying.remove(at);
+        self.ready.insert(at);
     }
 
     /// Takes a copy out of the chain of its sample; whether it was the last of it.
@@ -116,8 +132,9 @@ impl Pool {
             }
             self.slots[before as usize].next = next;
         }
-        if state == State::Ready {
-            self.ready.remove(at);
+        match state {
+            State::Ready => self.ready.remove(at),
+            _ => self.flying.remove(at),
         }
         self.resident -= u32::from(direct == NONE);
         self.slots[at as usize].state = State::Free;

@@ -9,9 +9,12 @@ use crate::Dice;
 /// Needs that are compared for one preparation.
 const CANDIDATES: usize = 32;
 /// Samples looked at, at most, to find them; a job with few needs left walks its counts instead.
-const PROBES: usize = 96;
-/// Needs found by walking counts, each dearer than a probe.
-const WALKS: u32 = 8;
+const PROBES: usize = 80;
+/// With so many of them it is not worth while to walk.
+const ENOUGH: usize = 6;
+/// Walks, and neighbours taken from each.
+const WALKS: u32 = 3;
+const IN_A_WALK: u32 = 4;
 /// Copies that are compared for eviction.
 const VICTIMS: usize = 16;
 /// Fixed point of scores.
@@ -229,6 +232,7 @@ impl Stream {
             tail: 0,
             direct,
             pad,
+            twin: false,
         };
         let slot = self.pool.insert(copy);
         self.needs.set_present(sample, true);
@@ -300,7 +304,7 @@ impl Stream {
             }
         };
         let mut found = 0;
-        if u64::from(open) * 8 >= u64::from(self.n) {
+        if u64::from(open) * 12 >= u64::from(self.n) {
             for _ in 0..PROBES {
                 let sample = dice.below(u64::from(self.n)) as u32;
                 let mut word = self.needs.word(sample);
@@ -320,12 +324,20 @@ impl Stream {
                 }
             }
         }
-        let walks = if found >= WALKS as usize { 0 } else { WALKS };
-        for _ in 0..walks.min(open) {
+        let walks = if found >= ENOUGH { 0 } else { WALKS };
+        for _ in 0..walks {
             let k = dice.below(u64::from(open)) as u32;
-            if let Some(sample) = self.needs.select(job, k, |sample| self.is_uncovered(job, sample)) {
-                weigh(sample, self.needs.word(sample) & !self.pool.covered(sample));
-            }
+            let mut some = 0;
+            self.needs.select(
+                job,
+                k,
+                |sample| self.is_uncovered(job, sample),
+                |sample| {
+                    weigh(sample, self.needs.word(sample) & !self.pool.covered(sample));
+                    some += 1;
+                    some < IN_A_WALK
+                },
+            );
         }
         best.map(|(_, sample)| sample)
     }
