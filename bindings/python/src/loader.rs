@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use forebay_engine::batch::{self, Column, Span, Values};
-use forebay_engine::pipeline::{self, Failure, Next, OnError, Spec};
+use forebay_engine::pipeline::{self, Failure, Level, Next, OnError, Order, Sharing, Spec};
 use forebay_engine::{Error, Result};
 use forebay_policy::Received;
 use forebay_recipe::{Kind, Recipe};
@@ -16,6 +16,16 @@ use crate::dataset::Folder;
 use crate::dlpack::Tensor;
 use crate::error::raise;
 use crate::{engine, parse_output};
+
+/// How a job shares, as Python says it; order `None` is ready and 0 strict.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Wish {
+    order: Option<u64>,
+    level: String,
+    mixing: f64,
+    before: Option<(u64, u64)>,
+}
 
 /// How long to wait before looking for Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -53,7 +63,7 @@ impl Job {
 #[pymethods]
 impl Job {
     #[new]
-    #[pyo3(signature = (folder, recipe, *, output, batch, drop_last, late, seed, shuffle, on_error, ragged))]
+    #[pyo3(signature = (folder, recipe, *, output, batch, drop_last, late, seed, shuffle, on_error, ragged, share=None))]
     #[expect(clippy::too_many_arguments, reason = "what a job is")]
     fn open(
         py: Python<'_>,
@@ -67,6 +77,7 @@ impl Job {
         shuffle: bool,
         on_error: &str,
         ragged: bool,
+        share: Option<Wish>,
     ) -> PyResult<Self> {
         let on_error = match on_error {
             "skip" => OnError::Skip,
@@ -84,6 +95,20 @@ impl Job {
             shuffle,
             on_error,
             ragged,
+            share: share.map(|Wish { order, level, mixing, before }| Sharing {
+                order: match order {
+                    None => Order::Ready,
+                    Some(0) => Order::Strict,
+                    Some(late) => Order::Late(late),
+                },
+                level: match &*level {
+                    "encoded" => Level::Encoded,
+                    "decoded" => Level::Decoded,
+                    _ => Level::Augmented,
+                },
+                mixing,
+                before,
+            }),
         };
         let job = engine().and_then(|engine| engine.join(spec)).map_err(|e| raise(py, e))?;
         Ok(Job { job: Mutex::new(Some(job)), pid: std::process::id() })
@@ -135,9 +160,9 @@ impl Job {
             let guard = self.lock();
             let job = guard.as_ref()?;
             let engine = job.engine();
-            Some((job.counters().list(), engine.memory(), engine.idle_ns(), *engine.config()))
+            Some((job.counters().list(), engine.memory(), engine.idle_ns(), *engine.config(), job.pool()))
         });
-        if let Some((counters, (now, peak), idle_ns, config)) = facts {
+        if let Some((counters, (now, peak), idle_ns, config, pool)) = facts {
             for (name, value) in counters {
                 match name.strip_suffix("_ns") {
                     Some(stage) => metrics.set_item(format!("{stage}_seconds"), value as f64 / 1e9)?,
@@ -149,8 +174,18 @@ impl Job {
             metrics.set_item("peak_bytes", peak)?;
             metrics.set_item("budget_bytes", config.memory)?;
             metrics.set_item("threads", config.threads)?;
+            for (name, value) in
+                ["stream_jobs", "pool_copies", "pool_slots"].into_iter().zip(pool.into_iter().flatten())
+            {
+                metrics.set_item(name, value)?;
+            }
         }
         Ok(metrics)
+    }
+
+    /// Seed and clock of the shared stream, if it draws from one.
+    fn clock(&self, py: Python<'_>) -> PyResult<Option<(u64, u64)>> {
+        self.with(py, |job| Ok(job.clock()))
     }
 
     /// (sample, path, stage, cause) of what failed.

@@ -7,6 +7,7 @@
 mod dice;
 mod order;
 mod permute;
+mod positions;
 mod received;
 pub mod share;
 pub mod simulate;
@@ -14,4 +15,5 @@ pub mod simulate;
 pub use dice::Dice;
 pub use order::{Cut, Epoch, Formed};
 pub use permute::Permutation;
+pub use positions::Positions;
 pub use received::Received;

@@ -110,11 +110,11 @@ impl Epoch {
         self.issued = received.base;
         self.failed = received.skipped + received.failed.len() as u64;
         self.delivered = received.count();
-        let last = received.beyond.last().max(received.failed.last());
+        let last = received.beyond.last().max(received.failed.last().copied());
         let reach = last.map_or(0, |last| last + 1 - self.base);
         self.window = (0..reach)
             .map(|i| match self.base + i {
-                p if received.beyond.contains(&p) => Mark::Delivered,
+                p if received.beyond.contains(p) => Mark::Delivered,
                 p if received.failed.contains(&p) => Mark::Failed,
                 _ => Mark::Pending,
             })

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// The received set, small by construction: `beyond` holds at most what the order allows to overtake.
+use crate::Positions;
+
+/// The received set: all below a base, and what overtook it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Received {
     /// Every position below this is received or skipped.
@@ -12,7 +14,7 @@ pub struct Received {
     /// Positions below `base` that were skipped because their sample failed.
     pub skipped: u64,
     /// Received positions above `base`.
-    pub beyond: BTreeSet<u64>,
+    pub beyond: Positions,
     /// Skipped positions above `base`.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub failed: BTreeSet<u64>,
@@ -21,10 +23,10 @@ pub struct Received {
 impl Received {
     /// Adds the positions of a received batch and those skipped on the way to it.
     pub fn add(&mut self, positions: &[u64], skipped: &[u64]) {
-        self.beyond.extend(positions);
+        self.beyond.extend(positions.iter().copied());
         self.failed.extend(skipped);
         loop {
-            if self.beyond.remove(&self.base) {
+            if self.beyond.remove(self.base) {
                 self.base += 1;
             } else if self.failed.remove(&self.base) {
                 self.base += 1;
@@ -37,20 +39,20 @@ impl Received {
 
     /// How many samples were received.
     pub fn count(&self) -> u64 {
-        self.base - self.skipped + self.beyond.len() as u64
+        self.base - self.skipped + self.beyond.len()
     }
 
     /// Whether this position needs no more work.
     pub fn contains(&self, position: u64) -> bool {
-        position < self.base || self.beyond.contains(&position) || self.failed.contains(&position)
+        position < self.base || self.beyond.contains(position) || self.failed.contains(&position)
     }
 
     /// Whether the numbers can be true for an epoch of `n` positions; a state comes from outside.
     pub fn is_sound(&self, n: u64) -> bool {
         self.base <= n
             && self.skipped <= self.base
-            && self.beyond.iter().chain(&self.failed).all(|p| (self.base..n).contains(p))
-            && self.beyond.is_disjoint(&self.failed)
+            && self.beyond.iter().chain(self.failed.iter().copied()).all(|p| (self.base..n).contains(&p))
+            && !self.failed.iter().any(|&p| self.beyond.contains(p))
     }
 }
 

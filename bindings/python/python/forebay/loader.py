@@ -18,7 +18,7 @@ from .errors import ForkError, InvalidError, VersionError
 from .lower import lower
 
 #: Version of the state's format.
-_STATE = 1
+_STATE = 2
 
 
 class DataLoader:
@@ -30,8 +30,14 @@ class DataLoader:
 
     dataset: path of an image folder, a :class:`forebay.ImageFolder`, or a plain torchvision ``ImageFolder``.
     transform: torchvision transforms (v1 or v2), or a list of step dicts.
-    order: ``None`` or ``"strict"`` for the exact order, or an integer D: no sample comes more than D
-        positions late, and no batch waits longer for a slow one.
+    share: ``"process"``: loaders of this process over one dataset and recipe draw from one pool, and every
+        sample is prepared once for all of them; ``"auto"`` and ``False``: alone.
+    level: what is shared: ``"augmented"`` copies, or only ``"decoded"`` or ``"encoded"`` data.
+    order: ``"strict"`` for the exact order; an integer D: no sample comes more than D positions late, and no
+        batch waits longer for a slow one; ``"ready"``: whatever the pool has. ``None``: ready where copies
+        are shared and ``shuffle`` is set, else strict.
+    mixing: share of the draws that follow the loader's own order where it is not strict; it buys shuffle
+        quality with preparations.
     seed: names the order and every random number; default: that of ``generator``, else 0.
     on_error: ``"raise"``, ``"skip"`` or ``"substitute"`` (repeat a neighbour; see :attr:`valid`).
     decode: ``"exact"``, or ``"scaled"`` to let large JPEGs be decoded at 1/2, 1/4 or 1/8.
@@ -60,7 +66,10 @@ class DataLoader:
         pin_memory_device: str = "",
         in_order: bool = True,
         transform: Any = None,
+        share: str | bool = "auto",
+        level: str = "augmented",
         order: str | int | None = None,
+        mixing: float = 0.1,
         seed: int | None = None,
         on_error: str = "raise",
         decode: str = "exact",
@@ -87,6 +96,10 @@ class DataLoader:
             )
         _choice("on_error", on_error, ("raise", "skip", "substitute"))
         _choice("decode", decode, ("exact", "scaled"))
+        _choice("level", level, ("encoded", "decoded", "augmented"))
+        _check_share(share)
+        if not 0 <= mixing <= 1:
+            raise ValueError(f"mixing should be between 0 and 1, but got {mixing}")
 
         self.dataset, transform = _native_dataset(dataset, transform)
         self.batch_size, self.drop_last = batch_size, bool(drop_last)
@@ -97,11 +110,14 @@ class DataLoader:
         self.pin_memory, self.pin_memory_device = bool(pin_memory), pin_memory_device
         self.batch_sampler, self._sampler = batch_sampler, sampler
         self.shuffle, self.on_error, self.decode, self.output = bool(shuffle), on_error, decode, output
+        self.share, self.level, self.mixing = share, level, float(mixing)
         self.order: str | int = self._resolve_order(order, in_order, batch_size)
         self.seed = _resolve_seed(seed, generator, sampler)
         self._batched = batch_size is not None or batch_sampler is not None
         self._recipe = json.dumps({"steps": lower(transform), "decode": decode})
-        _native.recipe_check(self._recipe, output)
+        size = _native.recipe_check(self._recipe, output)
+        # Copies are shared where their size is known and the order is the loader's own.
+        self._shares = share == "process" and size is not None and self._own_order
 
         self._job: Any = None
         self._framework: Any = None
@@ -111,6 +127,8 @@ class DataLoader:
         self._received = _native.ReceivedSet()
         self._resuming = False
         self._generator_state: str | None = None
+        #: Seed and clock of the shared stream that was drawn from last.
+        self._stream: tuple[int, int] | None = None
         self._failures: list[tuple[int, str, str, str]] = []
         self._reported: set[int] = set()
         self._valid: list[bool] = []
@@ -118,14 +136,18 @@ class DataLoader:
     def _resolve_order(self, order: str | int | None, in_order: bool, batch_size: int | None) -> str | int:
         if order is None and not in_order:
             order = 4 * (batch_size or 1) if self.shuffle else None
-        if order is None or order == "strict":
-            return "strict"
+        if order is None:
+            order = "ready" if self.share == "process" and self.shuffle else "strict"
+        if order == "ready":
+            if self.share != "process":
+                raise ValueError("order='ready' draws from a shared pool: pass share='process'")
+            if not self.shuffle:
+                raise ValueError("order='ready' takes samples as they come, which needs shuffle=True")
+            return order
+        if order == "strict":
+            return order
         if isinstance(order, str):
-            if order == "ready":
-                raise ValueError(
-                    "order='ready' belongs to shared streams, which this version does not have yet"
-                )
-            raise ValueError(f"order should be None, 'strict' or an integer, but got {order!r}")
+            raise ValueError(f"order should be None, 'strict', 'ready' or an integer, but got {order!r}")
         if isinstance(order, bool) or order < 0 or order > 1 << 20:
             raise ValueError(f"order should be between 0 and {1 << 20} positions, but got {order}")
         if order and not self.shuffle:
@@ -168,15 +190,30 @@ class DataLoader:
     def explain(self) -> str:
         """What is done to a sample, in which form, and where each step runs."""
         memory, threads = _native.config()
-        order = "strict" if self.order in ("strict", 0) else f"at most {self.order} positions late"
+        named = self.order in ("strict", "ready", 0)
+        order = (self.order or "strict") if named else f"at most {self.order} positions late"
         head = (
             f"dataset   {self.dataset!r}\n"
             f"batches   {len(self)} of {self.batch_size or 1}, order {order}, shuffle {self.shuffle}, "
             f"seed {self.seed}, on_error {self.on_error}\n"
             f"engine    embedded, {threads} native threads, {memory / 1e9:.2f} GB budget for all loaders\n"
+            f"share     {self._sharing()}\n"
             "recipe\n"
         )
         return head + _native.recipe_explain(self._recipe, self.output)
+
+    def _sharing(self) -> str:
+        if self.share != "process":
+            return "nothing (share='process' shares with other loaders of this process)"
+        if not self._own_order:
+            return "nothing: samplers run in strict order, with copies of their own"
+        if not self._shares:
+            return "nothing: the size of augmented images varies; end the geometry with a fixed size"
+        if self.level != "augmented":
+            return f"{self.level} data, copies of its own"
+        if self.order in ("strict", 0):
+            return "copies with loaders of equal seed and epoch"
+        return f"copies with all loaders of this dataset and recipe, mixing {self.mixing:g}"
 
     def metrics(self) -> dict[str, Any]:
         """Counters since the loader was first iterated: reads, deliveries, seconds per stage, bytes."""
@@ -232,9 +269,21 @@ class DataLoader:
             shuffle=self.shuffle,
             on_error=self.on_error,
             ragged=self.collate_fn is not None or not self._batched,
+            share=self._wish() if self._shares else None,
         )
         if self._failures:
             self._job.set_quarantine(self._failures)
+
+    def _wish(self) -> dict[str, Any]:
+        order = None if self.order == "ready" else 0 if self.order == "strict" else self.order
+        return {"order": order, "level": self.level, "mixing": self.mixing, "before": self._stream}
+
+    def _clock(self) -> tuple[int, int] | None:
+        """Seed and clock of the stream: copies up to it are used."""
+        with contextlib.suppress(ForkError):
+            if self._job is not None and (clock := self._job.clock()) is not None:
+                self._stream = clock
+        return self._stream
 
     def _sampler_generator(self) -> Any:
         source = self.batch_sampler if self.batch_sampler is not None else self._sampler
@@ -278,6 +327,7 @@ class DataLoader:
             "epoch": self._epoch,
             "received": json.loads(self._received.json()),
             "generator": start,
+            "stream": self._clock(),
             "quarantine": [[f["sample"], f["path"], f["stage"], f["cause"]] for f in self.quarantine],
         }
 
@@ -298,7 +348,12 @@ class DataLoader:
             failures = [(operator.index(s), str(p), str(g), str(c)) for s, p, g, c in state["quarantine"]]
             if generator is not None:
                 base64.b64decode(generator, validate=True)
-        except (KeyError, TypeError, ValueError) as problem:
+            stream = state.get("stream")  # not in version 1
+            if stream is not None:
+                stream = (operator.index(stream[0]), operator.index(stream[1]))
+                if not all(0 <= number < 1 << 64 for number in stream):
+                    raise ValueError(stream)
+        except (KeyError, IndexError, TypeError, ValueError) as problem:
             raise InvalidError(f"the state is damaged: {problem!r}") from problem
         if epoch < 0 or not 0 <= seed < 1 << 64:
             raise InvalidError(f"the state is damaged: epoch {epoch}, seed {seed}")
@@ -316,6 +371,7 @@ class DataLoader:
             self.seed = seed
         self.set_epoch(epoch)
         self._received, self._resuming, self._generator_state = received, True, generator
+        self._stream = stream
         self._failures, self._reported = failures, {failure[0] for failure in failures}
         if self._job is not None:
             self._job.set_quarantine(failures)
@@ -329,6 +385,7 @@ class DataLoader:
     def close(self) -> None:
         """Give back threads' work and memory; iterating again starts anew."""
         if self._job is not None:
+            self._clock()
             job, self._job = self._job, None
             with contextlib.suppress(ForkError):
                 self._failures = job.quarantine()
@@ -344,6 +401,7 @@ class DataLoader:
         # A loader that is pickled, to be used in a spawned process, starts there from its state.
         state = dict(self.__dict__)
         failures = [(f["sample"], f["path"], f["stage"], f["cause"]) for f in self.quarantine]
+        state["_stream"] = self._clock()
         state.update(_job=None, _framework=None, _iterating=False, _failures=failures)
         state["_resuming"] = self._resuming or self._iterating
         state["_received"] = self._received.json()
@@ -380,6 +438,13 @@ def _encoded(generator: Any) -> str:
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} should be one of {', '.join(map(repr, choices))}, but got {value!r}")
+
+
+def _check_share(share: str | bool) -> None:
+    if share is True:
+        raise ValueError("share=True needs a daemon, which this version does not have; use share='process'")
+    if share is not False and share not in ("auto", "process"):
+        raise ValueError(f"share should be 'auto', 'process' or False, but got {share!r}")
 
 
 def _check_torch_rules(

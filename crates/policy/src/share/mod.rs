@@ -320,7 +320,7 @@ impl Stream {
     /// Takes out of a new pass what was received or skipped before.
     fn resume(&mut self, job: u32, received: &Received) {
         let pass = self.job(job).pass.clone();
-        let done = (0..received.base).chain(received.beyond.iter().copied());
+        let done = (0..received.base).chain(received.beyond.iter());
         let gone = done.clone().chain(received.failed.iter().copied()).filter(|&p| p < pass.share);
         let mut left = 0;
         for position in gone {
