@@ -17,6 +17,10 @@ const WALKS: u32 = 3;
 const IN_A_WALK: u32 = 4;
 /// Copies that are compared for eviction.
 const VICTIMS: usize = 16;
+/// Work ahead of a job ends at so many seconds of its demand, and not below so many of its steps: it may
+/// never ask for it.
+const AHEAD_SECONDS: f64 = 2.0;
+const AHEAD_STEPS: u64 = 4;
 /// Fixed point of scores.
 const ONE: i32 = 1024;
 
@@ -144,7 +148,9 @@ impl Stream {
     /// What a job under its target shall have in stock.
     fn run_ahead(&mut self, job: u32) -> Option<Wish> {
         let state = self.job(job);
-        if !state.begun || state.stock() >= state.target || self.needs.open(job) == 0 {
+        let seconds = state.demand.unwrap_or(0.0) * AHEAD_SECONDS;
+        let enough = (AHEAD_STEPS * state.full()).max(seconds as u64).min(u64::from(state.target));
+        if !state.begun || u64::from(state.stock()) >= enough || self.needs.open(job) == 0 {
             return None;
         }
         let pass = state.ahead();
