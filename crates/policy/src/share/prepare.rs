@@ -301,7 +301,7 @@ impl Stream {
             let share = self.job(job).ahead().share;
             return self.in_order(job, share);
         }
-        let score = self.scorer(job);
+        let score = self.scorer();
         let mut best: Option<(i32, u32)> = None;
         let mut weigh = |sample: u32, word: u64| {
             let score = score.of(word & others);
@@ -348,7 +348,7 @@ impl Stream {
         best.map(|(_, sample)| sample)
     }
 
-    fn scorer(&self, _job: u32) -> Scorer {
+    fn scorer(&self) -> Scorer {
         let mut weights = [0; 64];
         for state in self.jobs.iter().flatten() {
             weights[state.bit as usize] = weight(state);
@@ -361,7 +361,7 @@ impl Stream {
         if self.pool.resident < self.pool.capacity {
             return true;
         }
-        let score = self.scorer(job);
+        let score = self.scorer();
         let value = |slot: u32| {
             let copy = &self.pool.slots[slot as usize];
             let needed = score.of(copy.cover) + ONE * copy.cover.count_ones() as i32;
