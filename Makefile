@@ -37,8 +37,8 @@ test-long: setup lint rust-tests python-tests deny ## the full counts, and cargo
 lint: setup
 	cargo fmt --all --check
 	cargo clippy --profile ci --locked --workspace --all-targets -- -D warnings
-	$(VENV)/bin/ruff check bindings/python
-	$(VENV)/bin/ruff format --check bindings/python
+	$(VENV)/bin/ruff check bindings/python examples
+	$(VENV)/bin/ruff format --check bindings/python examples
 	$(VENV)/bin/mypy --strict --config-file bindings/python/pyproject.toml $(PACKAGE)
 
 rust-tests: setup

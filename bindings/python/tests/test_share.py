@@ -2,7 +2,10 @@
 
 import json
 import pickle
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import forebay
 import pytest
@@ -241,6 +244,17 @@ def test_a_damaged_state_is_refused(small):
         with pytest.raises(InvalidError):
             one.load_state_dict({**state, "received": received})
         one.load_state_dict({key: value for key, value in state.items() if key != "stream"} | {"version": 1})
+
+
+def test_the_example_runs_and_shows_what_sharing_saves(small):
+    script = Path(__file__).parents[3] / "examples" / "share.py"
+    done = subprocess.run(
+        [sys.executable, script, small, "2", "1"], capture_output=True, text=True, timeout=120, check=True
+    )
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == ["apart", "shared", "ratio"]
+    assert float(lines[0][3]) > 0.99
+    assert float(lines[1][3]) < 0.9
 
 
 def test_the_65th_loader_is_refused_by_name(small):

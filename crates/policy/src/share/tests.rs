@@ -1,5 +1,5 @@
 //! The contracts, under random schedules: joins, leaves, crashes and resumes, speeds from 1 to 100, batches
-//! that do not divide, ranks, subsets, bad samples, and pools from one slot to twice the samples.
+//! that do not divide, ranks, subsets, bad samples, and pools from no slot to twice the samples.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl World {
         let mut dice = Dice::new(seed);
         let n = 1 + dice.below(200) as u32;
         let slots = match dice.below(4) {
-            0 => 1,
+            0 => dice.below(2) as u32,
             1 => 1 + dice.below(8) as u32,
             _ => 1 + dice.below(2 * u64::from(n)) as u32,
         };
