@@ -70,6 +70,11 @@ impl Outcome {
         METRICS.into_iter().filter_map(one).collect()
     }
 
+    /// Whether the warm-up ended with every seed.
+    pub(super) fn is_warm(&self) -> bool {
+        self.reports.iter().all(|report| report.measured)
+    }
+
     fn values(&self, (_, get): Metric) -> Vec<f64> {
         self.reports.iter().filter_map(get).collect()
     }
@@ -86,6 +91,7 @@ pub(super) mod tests {
         let report = |&ratio: &f64| Report {
             scenario: name.into(),
             policy,
+            measured: true,
             preparations: 0,
             deliveries: 1000,
             ratio,

@@ -90,7 +90,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
     let (seen, unseen): (Vec<_>, Vec<_>) =
         FAULTS.iter().partition(|fault| outcomes.iter().any(|one| may_have(one, fault)));
     columns.extend(seen.iter().map(|fault| mean(fault.title, fault.metric, fault.show)));
-    format!("{}\n{}", lay_out(&columns, outcomes.len()), legend(seeds, &seen, &unseen))
+    format!("{}\n{}{}", lay_out(&columns, outcomes.len()), legend(seeds, &seen, &unseen), cold(outcomes))
 }
 
 /// Names at the left, numbers at the right, every column as wide as it needs.
@@ -134,6 +134,16 @@ fn legend(seeds: usize, seen: &[&Fault], unseen: &[&Fault]) -> String {
         wide = if fits { wide + 2 + more } else { more };
     }
     text + ".\n"
+}
+
+/// A sentence about the rows whose warm-up did not end.
+fn cold(outcomes: &[Outcome]) -> String {
+    let name = |one: &Outcome| format!("{} ({})", one.case.label(), one.case.policy.name());
+    let cold: Vec<String> = outcomes.iter().filter(|one| !one.is_warm()).map(name).collect();
+    match cold.is_empty() {
+        true => String::new(),
+        false => format!("The warm-up did not end, so everything is counted, in: {}.\n", cold.join(", ")),
+    }
 }
 
 fn ratio(value: f64) -> String {
@@ -200,6 +210,16 @@ a         window  0.01     0.260  0.250–0.270  0.250  4.0 %  0.100  0.001     
         one.reports.iter_mut().for_each(|report| report.repeats = None);
         let text = table(&[one]);
         assert!(text.contains("  repeats\n") && text.contains("        –\n"), "\n{text}");
+    }
+
+    #[test]
+    fn rows_whose_warm_up_did_not_end_are_named() {
+        let warm = outcome("a", Policy::Forebay, 0.1, &[0.25]);
+        let mut cold = outcome("b", Policy::Band, 0.0, &[0.25, 0.26]);
+        cold.reports[1].measured = false;
+        let text = table(&[warm, cold]);
+        let said = "The warm-up did not end, so everything is counted, in: b pool=0.01 (band).\n";
+        assert!(text.ends_with(said), "\n{text}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! made when a job needs it, so the report shows what the policy decides and nothing else.
 
 mod baseline;
+mod draws;
 mod forebay;
 mod quality;
 mod report;

@@ -1,10 +1,11 @@
 //! What a run is judged by, counted by the driver and not by the system.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 
 use super::{Member, Policy, Quality, Scenario, Served, Watch};
+use crate::share::{Level, Order, Remainder};
 
 /// Beyond this many samples copies are not followed one by one.
 const FOLLOWED: u64 = 200_000;
@@ -29,6 +30,8 @@ pub struct Report {
     pub scenario: String,
     /// Who served.
     pub policy: Policy,
+    /// Whether the warm-up ended; if not, everything is counted.
+    pub measured: bool,
     /// Samples prepared in the measured time.
     pub preparations: u64,
     /// Samples received in it.
@@ -55,6 +58,28 @@ pub struct Report {
     pub jobs: Vec<JobReport>,
 }
 
+/// With whom a job can share copies: those for which this is the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sharing {
+    /// Any copy will do.
+    Any,
+    /// In strict order, the copies that this seed names.
+    Seed(u64),
+    /// Only its own.
+    Apart(usize),
+}
+
+impl Sharing {
+    fn of(job: usize, member: &Member) -> Self {
+        match (member.group.level, member.group.order) {
+            _ if member.group.replacement => Sharing::Apart(job),
+            (Level::Augmented, Order::Strict) => Sharing::Seed(member.seed),
+            (Level::Augmented, _) => Sharing::Any,
+            _ => Sharing::Apart(job),
+        }
+    }
+}
+
 struct Seen {
     member: Member,
     samples: Vec<u64>,
@@ -63,6 +88,7 @@ struct Seen {
     watch: Watch,
     epochs: u64,
     joined: Option<f64>,
+    gone: bool,
     asked: Option<f64>,
     present: f64,
     waited: f64,
@@ -94,6 +120,7 @@ impl Tally {
             watch: Watch::new(member.range.0, member.len()),
             epochs: 0,
             joined: None,
+            gone: false,
             asked: None,
             present: 0.0,
             waited: 0.0,
@@ -156,7 +183,7 @@ impl Tally {
         if !seen.member.group.replacement {
             let short = seen.member.len() - seen.count;
             let step = seen.member.group.batch * seen.member.group.ranks;
-            let dropped = seen.member.group.remainder == crate::share::Remainder::Drop;
+            let dropped = seen.member.group.remainder == Remainder::Drop;
             self.missed +=
                 u64::from(if dropped { short.saturating_sub(seen.member.len() % step) } else { short });
         }
@@ -164,20 +191,21 @@ impl Tally {
         seen.count = 0;
         seen.epochs += 1;
         seen.watch.end(true);
-        let warm = |seen: &Seen| seen.epochs >= self.warmup;
-        if !self.measuring && self.seen.iter().all(warm) {
-            self.restart(now);
-        }
+        self.warm_up(now);
     }
 
-    /// From here on it counts.
-    fn restart(&mut self, now: f64) {
+    /// From the end of the warm-up on it counts. A job that left early keeps nobody from being measured.
+    fn warm_up(&mut self, now: f64) {
+        let warm = |seen: &Seen| seen.gone || seen.epochs >= self.warmup;
+        if self.measuring || !self.seen.iter().all(warm) {
+            return;
+        }
         self.measuring = true;
-        (self.preparations, self.bound, self.hits, self.missed, self.twice) = (0, 0.0, 0, 0, 0);
-        self.repeats = 0;
+        (self.preparations, self.bound, self.hits) = (0, 0.0, 0);
+        (self.missed, self.twice, self.repeats, self.neglected) = (0, 0, 0, 0);
         for seen in &mut self.seen {
             (seen.deliveries, seen.recent, seen.waited, seen.present) = (0, 0, 0.0, 0.0);
-            seen.joined = seen.joined.map(|_| now);
+            (seen.joined, seen.asked) = (seen.joined.map(|_| now), seen.asked.map(|_| now));
             seen.watch.restart();
         }
     }
@@ -186,31 +214,30 @@ impl Tally {
         self.settle();
         let seen = &mut self.seen[job];
         seen.present += seen.joined.take().map_or(0.0, |joined| now - joined);
-        seen.asked = None;
-        // A job that leaves early shall not keep the others from being measured.
-        seen.epochs = seen.epochs.max(self.warmup);
-        if !self.measuring && self.seen.iter().all(|seen| seen.epochs >= self.warmup) {
-            self.restart(now);
-        }
+        (seen.asked, seen.gone) = (None, true);
+        self.warm_up(now);
     }
 
     /// Adds what the jobs of the time now ending needed at least: every sample as often as the job that got
-    /// it most often.
+    /// it most often, of those that can share a copy.
     fn settle(&mut self) {
         let mut edges: Vec<u32> =
             self.seen.iter().flat_map(|s| [s.member.range.0, s.member.range.1]).collect();
         edges.sort_unstable();
         edges.dedup();
         for pair in edges.windows(2) {
-            let over =
-                self.seen.iter().filter(|s| s.member.range.0 <= pair[0] && pair[1] <= s.member.range.1);
+            let over = self
+                .seen
+                .iter()
+                .enumerate()
+                .filter(|(_, s)| s.member.range.0 <= pair[0] && pair[1] <= s.member.range.1);
             let passes = |s: &Seen| s.recent as f64 / f64::from(s.member.len());
-            let own = |s: &Seen| {
-                s.member.group.replacement || s.member.group.level != crate::share::Level::Augmented
-            };
-            let shared = over.clone().filter(|s| !own(s)).map(passes).fold(0.0, f64::max);
-            let apart: f64 = over.filter(|s| own(s)).map(passes).sum();
-            self.bound += (shared + apart) * f64::from(pair[1] - pair[0]);
+            let mut least: BTreeMap<Sharing, f64> = BTreeMap::new();
+            for (job, seen) in over {
+                let most = least.entry(Sharing::of(job, &seen.member)).or_default();
+                *most = most.max(passes(seen));
+            }
+            self.bound += least.values().sum::<f64>() * f64::from(pair[1] - pair[0]);
         }
         self.seen.iter_mut().for_each(|seen| seen.recent = 0);
     }
@@ -238,6 +265,7 @@ impl Tally {
         Report {
             scenario: scenario.name.clone(),
             policy,
+            measured: self.measuring,
             preparations: self.preparations,
             deliveries,
             ratio: per_delivery(self.preparations as f64),
@@ -264,4 +292,75 @@ fn mean(jobs: &[JobReport]) -> Quality {
         (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
     };
     Quality { correlation: of(|q| q.correlation), repeated: of(|q| q.repeated), skew: of(|q| q.skew) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Group, run};
+    use super::*;
+
+    fn report(scenario: &Scenario) -> Report {
+        run(scenario, Policy::Forebay, &mut |_| ()).expect("a sound scenario")
+    }
+
+    fn scenario(groups: Vec<Group>) -> Scenario {
+        Scenario { samples: 1000, pool: 0.1, mixing: 0.0, jitter: 0.0, jobs: groups, ..Scenario::default() }
+    }
+
+    #[test]
+    fn the_bound_adds_what_cannot_be_shared() {
+        let two = Group { count: 2, ..Group::default() };
+        let bound = |groups: &[&Group]| {
+            let report = report(&scenario(groups.iter().map(|&group| group.clone()).collect()));
+            (report.bound * 100.0).round() / 100.0
+        };
+        let strict = Group { order: Order::Strict, ..two.clone() };
+        let same = Group { own_seed: false, ..strict.clone() };
+        assert_eq!(bound(&[&two]), 0.5);
+        assert_eq!(bound(&[&strict]), 1.0, "two seeds, two orders");
+        assert_eq!(bound(&[&same]), 0.5, "one seed, one order");
+        assert_eq!(bound(&[&same, &two]), 0.5);
+        assert_eq!(bound(&[&strict, &two]), 0.75);
+        let decoded = Group { level: Level::Decoded, ..two.clone() };
+        let replaced = Group { replacement: true, ..same.clone() };
+        assert_eq!(bound(&[&decoded]), 1.0);
+        assert_eq!(bound(&[&replaced, &same, &two]), 0.67, "four classes for six jobs");
+        assert_eq!(bound(&[&Group { order: Order::Late(100), ..two.clone() }, &two]), 0.25);
+    }
+
+    #[test]
+    fn a_warm_up_that_never_ends_is_told_and_everything_counts() {
+        let jobs = vec![Group::default(), Group { start: 5.5, ..Group::default() }];
+        let whole = Scenario { warmup: 0, ..scenario(jobs) };
+        let all = report(&whole);
+        assert!(all.measured);
+        let late = report(&Scenario { warmup: 100, ..whole.clone() });
+        assert_eq!(late, Report { measured: false, ..all.clone() });
+        let some = report(&Scenario { warmup: 1, ..whole });
+        assert!(some.measured && some.deliveries < all.deliveries);
+    }
+
+    #[test]
+    fn who_leaves_early_is_not_waited_for_and_not_credited() {
+        let jobs = vec![Group::default(), Group { stop: Some(0.5), ..Group::default() }];
+        let report = report(&Scenario { warmup: 2, ..scenario(jobs) });
+        assert!(report.measured);
+        assert_eq!(report.jobs[1].epochs, 0);
+    }
+
+    #[test]
+    fn counters_and_clocks_begin_anew_when_the_warm_up_ends() {
+        let of = scenario(vec![Group::default()]);
+        let mut tally = Tally::new(&of, &of.members().expect("sound"));
+        tally.joined(0.0, 0);
+        tally.asked(0.0, 0);
+        tally.prepared();
+        tally.neglected = 7;
+        tally.seen[0].epochs = 1;
+        tally.warm_up(4.0);
+        tally.took(5.0, 0, &[Served { sample: 1, copy: 1, hit: false }]);
+        let report = tally.report(&of, Policy::Forebay, 6.0);
+        assert_eq!((report.neglected, report.preparations, report.deliveries), (0, 0, 1));
+        assert_eq!(report.waited, 0.5, "one of the two seconds that count");
+    }
 }

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::share::{Level, Order, Remainder};
+use crate::share::{Level, MOST_JOBS, Order, Remainder};
+
+/// Samples in a step of all ranks of a job, at most.
+const MOST_STEP: u64 = 1 << 20;
 
 /// Which system serves the jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -89,7 +92,7 @@ pub struct Group {
     pub subset: Option<[f64; 2]>,
     /// Each of the group has its own seed, else all have the same.
     pub own_seed: bool,
-    /// Draws with replacement, in strict order, sharing nothing.
+    /// As many draws with replacement as there are samples make an epoch, in strict order, sharing nothing.
     pub replacement: bool,
 }
 
@@ -208,6 +211,44 @@ impl Member {
 #[error("{0}")]
 pub struct Wrong(pub String);
 
+fn wrong<T>(text: String) -> Result<T, Wrong> {
+    Err(Wrong(text))
+}
+
+impl Group {
+    /// Whether its numbers make sense, and the range of the samples that it trains on.
+    fn check(&self, samples: u64) -> Result<(u32, u32), Wrong> {
+        let positive = self.speed.is_finite() && self.speed > 0.0;
+        if !positive || self.batch == 0 || self.ranks == 0 || self.count == 0 {
+            return wrong("a job needs count, speed, batch and ranks above 0".into());
+        }
+        let step = u64::from(self.batch) * u64::from(self.ranks);
+        if step > MOST_STEP {
+            return wrong(format!("batch × ranks = {step}: {MOST_STEP} at most"));
+        }
+        if self.epochs == Some(0) {
+            return wrong("epochs = 0: a job has at least one, or no such field".into());
+        }
+        let times = [("start", self.start), ("stagger", self.stagger), ("pause", self.pause)];
+        for (name, value) in times.into_iter().chain(self.stop.map(|stop| ("stop", stop))) {
+            if !(value.is_finite() && value >= 0.0) {
+                return wrong(format!("{name} = {value}: finite and not negative"));
+            }
+        }
+        if let Some(mixing) = self.mixing.filter(|mixing| !(0.0..=1.0).contains(mixing)) {
+            return wrong(format!("mixing = {mixing}: between 0 and 1"));
+        }
+        let [low, high] = self.subset.unwrap_or([0.0, 1.0]);
+        let ordered = low >= 0.0 && low < high && high <= 1.0;
+        let n = samples as f64;
+        let range = ((low * n).round() as u32, (high * n).round() as u32);
+        if !ordered || range.0 >= range.1 {
+            return wrong(format!("subset = [{low}, {high}]: two rising shares with samples between them"));
+        }
+        Ok(range)
+    }
+}
+
 impl Scenario {
     /// Copies that fit.
     pub fn slots(&self) -> u32 {
@@ -216,7 +257,31 @@ impl Scenario {
 
     /// The jobs one by one, and whether the numbers make sense.
     pub fn members(&self) -> Result<Vec<Member>, Wrong> {
-        let wrong = |text: String| Err(Wrong(text));
+        self.check()?;
+        let mut members = Vec::new();
+        for group in &self.jobs {
+            let range = group.check(self.samples)?;
+            let mixing = group.mixing.unwrap_or(self.mixing);
+            let epoch = f64::from(range.1 - range.0) / group.speed;
+            for i in 0..group.count {
+                let number = members.len() as u64;
+                let seed = if group.own_seed {
+                    self.seed.wrapping_mul(1009).wrapping_add(number)
+                } else {
+                    self.seed
+                };
+                let start = group.start + f64::from(i) * group.stagger * epoch;
+                if !start.is_finite() {
+                    return wrong(format!("stagger = {}: a job would never start", group.stagger));
+                }
+                members.push(Member { group: group.clone(), start, seed, range, mixing });
+            }
+        }
+        Ok(members)
+    }
+
+    /// Whether what all jobs have in common makes sense, and how many they are.
+    fn check(&self) -> Result<(), Wrong> {
         let n = self.samples;
         if n == 0 || n > u64::from(u32::MAX) / 2 {
             return wrong(format!("samples = {n}: between 1 and {}", u32::MAX / 2));
@@ -235,46 +300,19 @@ impl Scenario {
         if self.workers > 0 && self.prepare <= 0.0 {
             return wrong("workers need prepare > 0, the seconds of one preparation".into());
         }
-        let mut members = Vec::new();
-        for group in &self.jobs {
-            let positive = |value: f64| value.is_finite() && value > 0.0;
-            if !positive(group.speed) || group.batch == 0 || group.ranks == 0 || group.count == 0 {
-                return wrong("a job needs count, speed, batch and ranks above 0".into());
+        if let Some(Halving { rungs, keep }) = &self.halving {
+            if !(*keep > 0.0 && *keep <= 1.0) {
+                return wrong(format!("keep = {keep}: above 0, 1 at most"));
             }
-            let [low, high] = group.subset.unwrap_or([0.0, 1.0]);
-            let ordered = low >= 0.0 && low < high && high <= 1.0;
-            let range = ((low * n as f64).round() as u32, (high * n as f64).round() as u32);
-            if !ordered || range.0 >= range.1 {
-                return wrong(format!(
-                    "subset = [{low}, {high}]: two rising shares with samples between them"
-                ));
-            }
-            for (name, value) in [("start", group.start), ("stagger", group.stagger), ("pause", group.pause)]
-            {
-                if !(value.is_finite() && value >= 0.0) {
-                    return wrong(format!("{name} = {value}: not negative"));
-                }
-            }
-            let mixing = group.mixing.unwrap_or(self.mixing);
-            if !(0.0..=1.0).contains(&mixing) {
-                return wrong(format!("mixing = {mixing}: between 0 and 1"));
-            }
-            let epoch = f64::from(range.1 - range.0) / group.speed;
-            for i in 0..group.count {
-                let number = members.len() as u64;
-                let seed = if group.own_seed {
-                    self.seed.wrapping_mul(1009).wrapping_add(number)
-                } else {
-                    self.seed
-                };
-                let start = group.start + f64::from(i) * group.stagger * epoch;
-                members.push(Member { group: group.clone(), start, seed, range, mixing });
+            if rungs.contains(&0) {
+                return wrong("rungs: a job is judged after 1 epoch at the earliest".into());
             }
         }
-        if members.is_empty() || members.len() > 64 {
-            return wrong(format!("{} jobs: between 1 and 64", members.len()));
+        let jobs: u64 = self.jobs.iter().map(|group| u64::from(group.count)).sum();
+        if jobs == 0 || jobs > MOST_JOBS as u64 {
+            return wrong(format!("{jobs} jobs: between 1 and {MOST_JOBS}"));
         }
-        Ok(members)
+        Ok(())
     }
 
     /// Second at which everything ends.
@@ -283,5 +321,56 @@ impl Scenario {
         let longest =
             members.iter().map(|m| f64::from(m.len()) / m.group.speed + m.group.pause).fold(0.0, f64::max);
         last + self.epochs * longest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(scenario: &Scenario) -> String {
+        scenario.members().map_or_else(|wrong| wrong.0, |members| format!("{} jobs", members.len()))
+    }
+
+    #[test]
+    fn numbers_of_a_job_that_make_no_sense_are_named() {
+        let of = |group: Group| said(&Scenario { jobs: vec![group], ..Scenario::default() });
+        let group = Group::default;
+        assert_eq!(of(group()), "1 jobs");
+        assert_eq!(of(Group { count: 64, ..group() }), "64 jobs");
+        assert_eq!(of(Group { count: u32::MAX, ..group() }), "4294967295 jobs: between 1 and 64");
+        assert_eq!(of(Group { count: 0, ..group() }), "0 jobs: between 1 and 64");
+        let large = Group { batch: u32::MAX, ranks: u32::MAX, ..group() };
+        assert_eq!(of(large), "batch × ranks = 18446744065119617025: 1048576 at most");
+        assert_eq!(of(Group { batch: 1 << 20, ..group() }), "1 jobs");
+        assert_eq!(
+            of(Group { epochs: Some(0), ..group() }),
+            "epochs = 0: a job has at least one, or no such field"
+        );
+        for stop in [-1.0, f64::NAN, f64::INFINITY] {
+            let text = of(Group { stop: Some(stop), ..group() });
+            assert_eq!(text, format!("stop = {stop}: finite and not negative"));
+        }
+        assert_eq!(of(Group { stop: Some(0.0), ..group() }), "1 jobs");
+        let never = Group { count: 3, stagger: f64::MAX, ..group() };
+        assert!(of(never).contains("would never start"));
+        assert!(of(Group { speed: 0.0, ..group() }).starts_with("a job needs count, speed"));
+        assert!(of(Group { mixing: Some(1.5), ..group() }).starts_with("mixing = 1.5"));
+        assert!(of(Group { subset: Some([0.5, 0.5]), ..group() }).starts_with("subset = [0.5, 0.5]"));
+    }
+
+    #[test]
+    fn jobs_of_all_groups_are_counted_and_halving_must_leave_somebody() {
+        let two = vec![Group { count: 40, ..Group::default() }; 2];
+        assert_eq!(said(&Scenario { jobs: two, ..Scenario::default() }), "80 jobs: between 1 and 64");
+        let of = |rungs: &[u64], keep| {
+            let halving = Some(Halving { rungs: rungs.to_vec(), keep });
+            said(&Scenario { halving, ..Scenario::default() })
+        };
+        assert_eq!(of(&[1, 2], 1.0), "1 jobs");
+        for keep in [0.0, -0.5, 1.01, f64::NAN] {
+            assert_eq!(of(&[1], keep), format!("keep = {keep}: above 0, 1 at most"));
+        }
+        assert!(of(&[1, 0], 0.5).starts_with("rungs: "));
     }
 }
