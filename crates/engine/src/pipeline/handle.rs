@@ -115,6 +115,9 @@ impl Job {
 
     /// Seed and clock of the shared stream; copies up to it are used.
     pub fn clock(&self) -> Option<(u64, u64)> {
+        if !self.is_mine() {
+            return None;
+        }
         let state = self.shared().lock();
         let (id, _) = state.jobs.get(&self.id)?.seat?;
         Some(state.streams.get(&id)?.clock())
@@ -122,6 +125,9 @@ impl Job {
 
     /// Jobs of the shared stream, copies in its pool, and how many it may hold.
     pub fn pool(&self) -> Option<[u64; 3]> {
+        if !self.is_mine() {
+            return None;
+        }
         let state = self.shared().lock();
         let (id, _) = state.jobs.get(&self.id)?.seat?;
         Some(state.streams.get(&id)?.facts())
@@ -172,6 +178,7 @@ impl Job {
         let shared = self.engine.shared.clone();
         let mut state = shared.lock();
         self.tell_stream(&mut state, |stream, bit| stream.asked(bit));
+        shared.wake(&state);
         let taken = loop {
             match self.poll(&mut state)? {
                 Next::Waiting => {}
@@ -294,6 +301,7 @@ impl Drop for Job {
         }
         let mut state = self.shared().lock();
         let gone = state.remove(self.id, &self.shared().config);
+        self.shared().wake(&state);
         drop(state);
         drop(gone);
     }

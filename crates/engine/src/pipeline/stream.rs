@@ -164,15 +164,9 @@ impl StreamState {
         let slots = u32::try_from(bytes / self.sample_bytes).unwrap_or(u32::MAX / 2);
         self.policy.resize(slots);
         self.apply();
-        self.spare = Vec::new();
-        let held = self.held();
-        self.gauge.sub((self.samples - held) * self.sample_bytes);
-        self.samples = held;
-    }
-
-    /// Samples in use: made memory that is not spare.
-    fn held(&self) -> u64 {
-        self.samples - self.spare.len() as u64
+        let spare = std::mem::take(&mut self.spare).len() as u64;
+        self.gauge.sub(spare * self.sample_bytes);
+        self.samples -= spare;
     }
 
     /// The next copy to make.

@@ -69,7 +69,7 @@ impl Stream {
     pub fn next(&mut self, ahead: bool, dice: &mut Dice) -> Option<Prepare> {
         for job in ones(self.active) {
             let state = self.job(job);
-            if state.begun && state.next.is_none() && state.pass.left > 0 && self.needs.open(job) == 0 {
+            if state.begun && state.next.is_none() && self.needs.open(job) == 0 {
                 self.open_next(job);
             }
         }
@@ -362,9 +362,13 @@ impl Stream {
             return true;
         }
         let score = self.scorer();
+        // A job that may never ask again is no reason to keep a copy.
+        let asleep = self.jobs.iter().flatten().filter(|job| job.demand == Some(0.0));
+        let silent = asleep.fold(0, |mask, job| mask | job.mask());
         let value = |slot: u32| {
             let copy = &self.pool.slots[slot as usize];
-            let needed = score.of(copy.cover) + ONE * copy.cover.count_ones() as i32;
+            let cover = copy.cover & !silent;
+            let needed = score.of(cover) + ONE * cover.count_ones() as i32;
             // The job's own stock would be made again; the rest of an epoch would be waited for.
             let own = if copy.cover >> job & 1 == 1 { 4 * ONE } else { 0 };
             needed + own + 8 * ONE * copy.tail.count_ones() as i32
