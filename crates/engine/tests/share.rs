@@ -107,7 +107,8 @@ proptest! {
         threads in 1usize..4, kilobytes in 30u64..400, pauses in prop::collection::vec(0u64..3, 5), drop_last: bool,
     ) {
         // From hardly enough to plenty.
-        let engine = engine(threads, (threads as u64 * 4 * 64 + kilobytes * 4) << 10);
+        let memory = (threads as u64 * 4 * 64 + kilobytes * 4) << 10;
+        let engine = engine(threads, memory);
         let folder = folder(n);
         let workers = batches.iter().enumerate().map(|(at, &batch)| {
             let order = [Order::Ready, Order::Late(5), Order::Strict][orders[at] as usize];
@@ -142,7 +143,8 @@ proptest! {
             }
         }
         prop_assert!(engine.is_idle());
-        drop(engine);
+        let (now, peak) = engine.memory();
+        prop_assert!(now <= peak && peak <= memory, "{now} bytes now, {peak} at most, of {memory}");
     }
 }
 

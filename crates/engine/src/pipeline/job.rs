@@ -415,8 +415,10 @@ impl JobState {
 
 impl Drop for JobState {
     fn drop(&mut self) {
-        // Batches that no thread has begun; the others are booked by those who fill them.
-        let waiting = self.filling.iter().filter(|filling| Arc::strong_count(filling) == 1);
+        // Batches that no thread has begun; the others are, or were, booked by those who fill them.
+        let untouched =
+            |filling: &&Arc<Filling>| Arc::strong_count(filling) == 1 && !filling.cut.is_claimed();
+        let waiting = self.filling.iter().filter(untouched);
         self.gauge.sub(waiting.map(|filling| filling.bytes).sum());
         let held = self.slots.iter().map(|slot| slot.len()).sum::<usize>()
             + self.runs.iter().flat_map(|run| run.done.values()).map(|(slot, _)| slot.len()).sum::<usize>();
