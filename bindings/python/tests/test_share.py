@@ -153,6 +153,18 @@ def test_a_state_goes_on_alone_in_another_process_and_after_pickling(small):
         assert sorted(samples(before) + samples(rest)) == list(range(97))
 
 
+@pytest.mark.parametrize("options", [{}, {"order": 3}, {"share": "process", "order": "strict"}])
+@pytest.mark.parametrize("step", [1, 5, 11])
+def test_a_state_of_ready_order_goes_on_in_any_order(small, options, step):
+    with runs.loader(small, **SHARED) as one:
+        before = runs.epoch(one, step)
+        state = json.loads(json.dumps(one.state_dict()))
+    with runs.loader(small, batch_size=8, shuffle=True, **options) as one:
+        one.load_state_dict(state)
+        after = runs.epoch(one)
+    assert sorted(samples(before) + samples(after)) == list(range(97))
+
+
 def test_an_epoch_left_early_costs_nothing_and_the_next_is_whole(small):
     with runs.loader(small, **SHARED) as one, runs.loader(small, **SHARED) as other:
         for _ in range(3):
@@ -237,7 +249,7 @@ def test_a_damaged_state_is_refused(small):
     with runs.loader(small, **SHARED) as one:
         runs.epoch(one, 3)
         state = one.state_dict()
-        for key, value in [("stream", "x"), ("stream", [1]), ("stream", [-1, 0]), ("received", {"base": 98})]:
+        for key, value in [("stream", "x"), ("stream", [1]), ("stream", [-1, 0]), ("quarantine", [[10**9, "x", "read", "y"]]), ("received", {"base": 98})]:
             with pytest.raises(InvalidError):
                 one.load_state_dict({**state, key: value})
         received = {**state["received"], "beyond": [200]}

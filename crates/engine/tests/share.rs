@@ -340,3 +340,46 @@ fn pools_make_room_for_jobs_that_join_later_and_give_all_back() {
     let (now, _) = engine.memory();
     assert!(now <= 1 << 17, "{now} bytes stay");
 }
+
+#[test]
+fn a_folder_of_bad_files_ends_or_is_told() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    std::fs::create_dir_all(dir.path().join("class0")).expect("a folder");
+    for i in 0..3 {
+        std::fs::write(dir.path().join(format!("class0/{i}.jpg")), b"not a picture").expect("written");
+    }
+    let folder = Arc::new(Folder::open(dir.path(), 2, &|_| ()).expect("a dataset"));
+    for (on_error, order) in
+        [(OnError::Skip, Order::Ready), (OnError::Skip, Order::Strict), (OnError::Raise, Order::Ready)]
+    {
+        for batch in [1, 2, 8] {
+            let engine = engine(2, 64 << 20);
+            let mut job =
+                engine.join(Spec { on_error, ..spec(folder.clone(), batch, order) }).expect("joined");
+            for number in 0..2 {
+                job.start(number, &Received::default()).expect("started");
+                match next(&mut job) {
+                    Ok(None) => assert_eq!(on_error, OnError::Skip),
+                    Err(Error::Sample { .. }) => assert_eq!(on_error, OnError::Raise),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sample_that_failed_once_is_tried_again_where_failures_are_told() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    (0..6).for_each(|i| write_image(dir.path(), i));
+    let folder = Arc::new(Folder::open(dir.path(), 2, &|_| ()).expect("a dataset"));
+    let (path, hidden) = (folder.path(2), dir.path().join("hidden"));
+    std::fs::rename(&path, &hidden).expect("hidden");
+    let engine = engine(2, 64 << 20);
+    let mut job = engine.join(spec(folder, 2, Order::Ready)).expect("joined");
+    job.start(0, &Received::default()).expect("started");
+    let error = std::iter::repeat_with(|| next(&mut job)).find_map(|got| got.err());
+    assert!(matches!(error, Some(Error::Sample { sample: 2, .. })));
+    std::fs::rename(&hidden, &path).expect("back again");
+    assert_eq!(samples(&epoch(&mut job, 1)).len(), 6);
+}

@@ -132,6 +132,9 @@ impl Positions {
         });
         set.words = words.collect();
         set.first = first / 64;
+        if set.first + set.words.len() as u64 > u64::MAX / 64 {
+            return None;
+        }
         set.len = set.words.iter().map(|word| u64::from(word.count_ones())).sum();
         Some(set)
     }
@@ -246,6 +249,7 @@ mod tests {
             "\"gaps:gA==\"",
             "\"bits:1:AA==\"",
             "\"bits:x\"",
+            "\"bits:18446744073709551552:AAAAAAAAAAAAAAAAAAAAAA==\"",
             "\"what\"",
             "{\"a\": 1}",
         ] {

@@ -120,6 +120,10 @@ impl StreamState {
     }
 
     pub(super) fn begin(&mut self, bit: u32, epoch: u64, received: &Received) -> Result<()> {
+        // Only what is skipped stays out: the others are told, and may try again.
+        if self.spec.on_error != OnError::Skip {
+            self.policy.forgive();
+        }
         self.policy.begin(bit, epoch, received).map_err(refused)?;
         self.apply();
         let hand = self.seats.get_mut(&bit).map(|seat| std::mem::take(&mut seat.hand)).unwrap_or_default();
@@ -195,7 +199,7 @@ impl StreamState {
     /// Books what became of a copy.
     pub(super) fn settle(&mut self, slot: u32, outcome: Outcome) {
         for (sample, stage, fault) in outcome.failures {
-            self.failures.entry(sample).or_insert((stage, fault));
+            self.failures.insert(sample, (stage, fault));
         }
         match outcome.made {
             Ok(made) => {
@@ -252,7 +256,7 @@ impl StreamState {
 
     /// Samples that a loaded state says have failed.
     pub(super) fn set_quarantine(&mut self, failures: &[Failure]) {
-        for failure in failures {
+        for failure in failures.iter().filter(|failure| failure.sample < self.spec.folder.len()) {
             let stage = [Stage::Read, Stage::Decode, Stage::Augment]
                 .into_iter()
                 .find(|s| s.to_string() == failure.stage);

@@ -27,9 +27,6 @@ impl Stream {
             return None;
         }
         let Hand { mut taken, pads, pads_done, .. } = state.hand.take()?;
-        if taken.is_empty() {
-            return None; // everything that was to be in it has failed
-        }
         if state.join.order != Order::Ready {
             taken.sort_unstable_by_key(|one| one.position);
         }
@@ -56,6 +53,9 @@ impl Stream {
             return; // failures have left too few for a step
         }
         hand.size = left.min(full);
+        if hand.size == 0 {
+            return; // all that was to be in it has failed
+        }
         hand.pads = match state.join.remainder {
             Remainder::Pad if left < full => left.next_multiple_of(ranks) - left,
             _ => 0,
@@ -74,7 +74,9 @@ impl Stream {
         let due = (pass.drawn - held + size).saturating_sub(late);
         let (mut rank, mut position) = (pass.rank(), pass.cursor);
         let mut missing = 0;
-        while rank < due && position < self.pass(job).share {
+        // After a resume from a looser order more may be late than fit: the lowest come first.
+        let held = |stream: &Self| stream.job(job).hand.as_ref().map_or(0, |hand| hand.taken.len() as u64);
+        while rank < due && position < self.pass(job).share && held(self) + missing < size {
             if !self.pass(job).failed.contains(&position) {
                 rank += 1;
                 let sample = self.pass(job).keyed.at(position);
@@ -323,7 +325,7 @@ impl Stream {
             state.lost.retain(|&sample| sample != copy.sample);
             self.skip(job, copy.sample, true);
         }
-        let open = self.needs.word(copy.sample) & self.active & !self.pool.covered(copy.sample);
+        let open = self.needs.word(copy.sample) & self.begun & !self.pool.covered(copy.sample);
         for job in ones(open) {
             self.needs.clear(copy.sample, job);
             self.needs.cover(copy.sample, job);
@@ -347,6 +349,11 @@ impl Stream {
         pass.failed.insert(position);
         pass.untold.push(position);
         self.refill(job, drawing);
+    }
+
+    /// Samples that failed are tried again in epochs that begin from now on.
+    pub fn forgive(&mut self) {
+        self.bad.clear();
     }
 
     /// Samples known to be bad from before.

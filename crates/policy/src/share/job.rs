@@ -180,7 +180,10 @@ impl Job {
         match (self.join.level, self.join.order) {
             (Level::Augmented, Order::Strict) => Owner::Named { seed: self.join.seed, epoch },
             (Level::Augmented, _) => Owner::Shared,
-            _ => Owner::Own(self.bit),
+            (_, order) => {
+                let name = (order == Order::Strict).then_some((self.join.seed, epoch));
+                Owner::Own { job: self.bit, name }
+            }
         }
     }
 

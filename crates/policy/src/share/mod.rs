@@ -92,6 +92,8 @@ pub struct Stream {
     pool: Pool,
     jobs: Vec<Option<Job>>,
     active: u64,
+    /// Jobs whose needs mean something: they have begun an epoch.
+    begun: u64,
     /// Jobs that take any copy, and jobs in strict order that share theirs.
     shared: u64,
     strict: u64,
@@ -114,6 +116,7 @@ impl Stream {
             pool: Pool::new(slots),
             jobs: (0..MOST_JOBS).map(|_| None).collect(),
             active: 0,
+            begun: 0,
             shared: 0,
             strict: 0,
             bad: BTreeSet::new(),
@@ -209,10 +212,6 @@ impl Stream {
         }
         let job = Job::new(self.n, bit, join);
         self.active |= job.mask();
-        if job.join.level == Level::Augmented {
-            let group = if job.is_strict() { &mut self.strict } else { &mut self.shared };
-            *group |= job.mask();
-        }
         self.jobs[bit as usize] = Some(job);
         Ok(bit)
     }
@@ -222,6 +221,7 @@ impl Stream {
         let left = self.retract(job);
         let mask = !(1u64 << job);
         self.active &= mask;
+        self.begun &= mask;
         self.shared &= mask;
         self.strict &= mask;
         self.jobs[job as usize] = None;
@@ -233,6 +233,13 @@ impl Stream {
     /// Begins an epoch of a job after what was received of it. What was prepared for it is kept.
     pub fn begin(&mut self, job: u32, epoch: u64, received: &Received) -> Result<(), Error> {
         let n = self.n;
+        // Repeats under way were for a step that is void.
+        for slot in self.pool.flying.iter() {
+            let copy = &mut self.pool.slots[slot as usize];
+            if copy.direct == job && copy.pad {
+                copy.direct = NOBODY;
+            }
+        }
         let state = self.job_mut(job);
         state.hand = None;
         let fresh = *received == Received::default();
@@ -249,6 +256,10 @@ impl Stream {
         state.next = None;
         state.begun = true;
         state.pass = pass;
+        let (strict, augmented) = (state.is_strict(), state.join.level == Level::Augmented);
+        self.begun |= 1 << job;
+        let group = if strict { &mut self.strict } else { &mut self.shared };
+        *group |= u64::from(augmented) << job;
         let left = self.retract(job);
         let out = self.turn(job);
         if !fresh {
@@ -405,7 +416,14 @@ impl Stream {
     fn members(&self, owner: Owner) -> u64 {
         match owner {
             Owner::Shared => self.shared,
-            Owner::Own(job) => self.active & 1 << job,
+            Owner::Own { job, name } => {
+                let fits = |state: &Job| match name {
+                    None => !state.is_strict(),
+                    Some(name) => state.is_strict() && name == (state.join.seed, state.ahead().epoch),
+                };
+                let state = self.jobs[job as usize].as_ref().filter(|state| state.begun && fits(state));
+                u64::from(state.is_some()) << job
+            }
             Owner::Named { seed, epoch } => ones(self.strict)
                 .filter(|&job| {
                     let state = self.job(job);
@@ -431,7 +449,6 @@ impl Stream {
             copy.cover &= !mask;
             copy.tail &= !mask;
             if copy.direct == job && copy.pad {
-                // Nobody waits for it; it goes when it is finished.
                 copy.direct = NOBODY;
             }
         }

@@ -14,8 +14,8 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) enum Owner {
     /// Every job that takes any copy.
     Shared,
-    /// One job.
-    Own(u32),
+    /// One job; in strict order, with this seed and epoch.
+    Own { job: u32, name: Option<(u64, u64)> },
     /// Jobs in strict order with this seed and epoch.
     Named { seed: u64, epoch: u64 },
 }

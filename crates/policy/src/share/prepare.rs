@@ -266,9 +266,7 @@ impl Stream {
         }
         let (seed, generation, occurrence) = match owner {
             Owner::Named { seed, epoch } => (seed, epoch, self.repeats(job, wish)),
-            Owner::Own(job) if self.job(job).is_strict() => {
-                (self.job(job).join.seed, epoch, self.repeats(job, wish))
-            }
+            Owner::Own { name: Some((seed, epoch)), .. } => (seed, epoch, self.repeats(job, wish)),
             _ => (self.seed, self.clock, 0),
         };
         Some(Prepare { slot, job, sample, seed, generation, occurrence })
@@ -358,9 +356,16 @@ impl Stream {
 
     /// Makes room for one copy, evicting another if need be.
     fn make_room(&mut self, job: u32, haste: Haste, dice: &mut Dice) -> bool {
-        if self.pool.resident < self.pool.capacity {
-            return true;
+        while self.pool.resident >= self.pool.capacity {
+            if !self.evict_one(job, haste, dice) {
+                return false;
+            }
         }
+        true
+    }
+
+    /// Lets go the copy that is missed least, if one may go.
+    fn evict_one(&mut self, job: u32, haste: Haste, dice: &mut Dice) -> bool {
         let score = self.scorer();
         // A job that may never ask again is no reason to keep a copy.
         let asleep = self.jobs.iter().flatten().filter(|job| job.demand == Some(0.0));

@@ -26,6 +26,8 @@ struct Trainer {
     clock: Option<u64>,
     steps: Vec<Vec<u32>>,
     crashes: u32,
+    /// It went on in another order within this epoch, so nothing is promised about lateness.
+    other_order: bool,
 }
 
 struct World {
@@ -41,12 +43,16 @@ struct World {
     workers: usize,
 }
 
-fn random_job(n: u32, dice: &mut Dice) -> Join {
-    let order = match dice.below(4) {
+fn random_order(dice: &mut Dice) -> Order {
+    match dice.below(4) {
         0 => Order::Strict,
         1 => Order::Late(1 + dice.below(40)),
         _ => Order::Ready,
-    };
+    }
+}
+
+fn random_job(n: u32, dice: &mut Dice) -> Join {
+    let order = random_order(dice);
     let subset = (dice.below(3) == 0).then(|| {
         let (every, from) = (1 + dice.below(3) as usize, dice.below(u64::from(n)) as u32);
         Arc::new(Subset::new((from..n).step_by(every).collect(), n))
@@ -88,6 +94,7 @@ impl World {
             clock: None,
             steps: Vec::new(),
             crashes: 0,
+            other_order: false,
         });
         let trainers: Vec<Trainer> = trainers.collect();
         let bad = if dice.below(3) == 0 {
@@ -153,9 +160,15 @@ impl World {
         if self.is_done(at) {
             return;
         }
-        let trainer = &mut self.trainers[at];
-        let join = Join { used_to: trainer.clock, ..trainer.join.clone() };
+        // Others may prepare between joining and beginning.
+        let join = Join { used_to: self.trainers[at].clock, ..self.trainers[at].join.clone() };
         let bit = self.stream.join(join).expect("few jobs");
+        for _ in 0..self.dice.below(3) {
+            self.start();
+            self.finish();
+            self.settle();
+        }
+        let trainer = &mut self.trainers[at];
         trainer.bit = Some(bit);
         let failed: Vec<u32> =
             trainer.received.failed.iter().map(|&p| keyed(self.n, trainer).at(p)).collect();
@@ -166,7 +179,12 @@ impl World {
     fn crash(&mut self, at: usize) {
         if let Some(bit) = self.trainers[at].bit.take() {
             self.stream.leave(bit);
-            self.trainers[at].crashes += 1;
+            let trainer = &mut self.trainers[at];
+            trainer.crashes += 1;
+            if trainer.join.shuffle && self.dice.below(2) == 0 {
+                trainer.join.order = random_order(&mut self.dice);
+                trainer.other_order = true;
+            }
         }
     }
 
@@ -269,6 +287,7 @@ impl World {
             Order::Late(late) => late,
             Order::Ready => u64::MAX / 2,
         };
+        let late = if std::mem::take(&mut trainer.other_order) { u64::MAX / 2 } else { late };
         for (index, &position) in trainer.order.iter().enumerate() {
             let rank = position - bad.partition_point(|&p| p < position) as u64;
             assert!(index as u64 <= rank + late, "position {position} came at {index}, late {late}");
