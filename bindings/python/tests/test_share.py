@@ -249,7 +249,13 @@ def test_a_damaged_state_is_refused(small):
     with runs.loader(small, **SHARED) as one:
         runs.epoch(one, 3)
         state = one.state_dict()
-        for key, value in [("stream", "x"), ("stream", [1]), ("stream", [-1, 0]), ("quarantine", [[10**9, "x", "read", "y"]]), ("received", {"base": 98})]:
+        for key, value in [
+            ("stream", "x"),
+            ("stream", [1]),
+            ("stream", [-1, 0]),
+            ("quarantine", [[10**9, "x", "read", "y"]]),
+            ("received", {"base": 98}),
+        ]:
             with pytest.raises(InvalidError):
                 one.load_state_dict({**state, key: value})
         received = {**state["received"], "beyond": [200]}

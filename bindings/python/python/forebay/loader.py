@@ -356,7 +356,7 @@ class DataLoader:
         except (KeyError, IndexError, TypeError, ValueError) as problem:
             raise InvalidError(f"the state is damaged: {problem!r}") from problem
         if any(not 0 <= failure[0] < samples for failure in failures):
-            raise InvalidError(f"the state is damaged: it quarantines a sample that is not among its {samples}")
+            raise InvalidError(f"the state is damaged: a sample in quarantine is not below {samples}")
         if epoch < 0 or not 0 <= seed < 1 << 64:
             raise InvalidError(f"the state is damaged: epoch {epoch}, seed {seed}")
         if (samples, fingerprint) != (len(self.dataset), self.dataset.fingerprint):
