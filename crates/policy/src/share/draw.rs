@@ -2,8 +2,8 @@
 
 use super::job::{Hand, deal};
 use super::needs::ones;
-use super::pool::{NONE, State};
-use super::{Effect, NOBODY, Order, Remainder, Step, Stream, Taken};
+use super::pool::{NOBODY, NONE, State};
+use super::{Effect, Order, Remainder, Step, Stream, Taken};
 use crate::Dice;
 
 /// Ready copies that are compared for an ordinary draw.
@@ -13,7 +13,7 @@ impl Stream {
     /// Lets a job's next step be filled, if none is; its memory is the caller's to have.
     pub fn open(&mut self, job: u32, dice: &mut Dice) {
         let state = self.job_mut(job);
-        if state.hand.is_none() && state.begun && !state.is_over() {
+        if state.hand.is_none() && !state.is_over() {
             state.hand = Some(Hand::default());
             self.plan(job);
             self.fill(job, dice);
@@ -23,10 +23,7 @@ impl Stream {
     /// A job's step, if it is full; the next may be opened then.
     pub fn take(&mut self, job: u32) -> Option<Step> {
         let state = self.job_mut(job);
-        if !state.hand.as_ref().is_some_and(Hand::is_full) {
-            return None;
-        }
-        let Hand { mut taken, pads, pads_done, .. } = state.hand.take()?;
+        let Hand { mut taken, pads, pads_done, .. } = state.hand.take_if(|hand| hand.is_full())?;
         if state.join.order != Order::Ready {
             taken.sort_unstable_by_key(|one| one.position);
         }
@@ -39,7 +36,7 @@ impl Stream {
 
     /// Whether [`Stream::take`] has something.
     pub fn is_full(&self, job: u32) -> bool {
-        self.job(job).hand.as_ref().is_some_and(|hand| hand.is_full() && !hand.taken.is_empty())
+        self.job(job).hand.as_ref().is_some_and(Hand::is_full)
     }
 
     /// Settles how large the step in hand is and which positions it must hold; takes those that are ready.
@@ -340,10 +337,7 @@ impl Stream {
     /// A position leaves a job's order.
     fn skip(&mut self, job: u32, sample: u32, drawing: bool) {
         let state = self.job_mut(job);
-        let pass = match &mut state.next {
-            Some(next) if !drawing => next,
-            _ => &mut state.pass,
-        };
+        let pass = if drawing { &mut state.pass } else { state.ahead_mut() };
         let position = pass.keyed.position(sample);
         pass.left -= 1;
         pass.failed.insert(position);

@@ -124,7 +124,6 @@ pub(super) struct Job {
     pub(super) hand: Option<Hand>,
     pub(super) demand: Option<f64>,
     pub(super) target: u32,
-    pub(super) begun: bool,
 }
 
 impl Job {
@@ -143,7 +142,6 @@ impl Job {
             hand: None,
             demand: None,
             target: 1,
-            begun: false,
         }
     }
 
@@ -163,6 +161,15 @@ impl Job {
     /// The epoch that is prepared.
     pub(super) fn ahead(&self) -> &Pass {
         self.next.as_ref().unwrap_or(&self.pass)
+    }
+
+    pub(super) fn ahead_mut(&mut self) -> &mut Pass {
+        self.next.as_mut().unwrap_or(&mut self.pass)
+    }
+
+    /// Whether it may never ask again.
+    pub(super) fn is_silent(&self) -> bool {
+        self.demand == Some(0.0)
     }
 
     /// A new epoch, with the share that its remainder leaves.

@@ -14,6 +14,7 @@
 //! the draws follow the keyed order: the lowest position not yet drawn is a uniformly random need.
 
 mod bits;
+mod claims;
 mod demand;
 mod draw;
 mod job;
@@ -34,9 +35,9 @@ use std::collections::BTreeSet;
 
 use crate::Received;
 use job::Job;
-use needs::{Needs, ones};
+use needs::Needs;
 use pass::Pass;
-use pool::{Owner, Pool, State};
+use pool::{NOBODY, Owner, Pool};
 
 /// Jobs that one stream can have.
 pub const MOST_JOBS: usize = 64;
@@ -92,7 +93,7 @@ pub struct Stream {
     pool: Pool,
     jobs: Vec<Option<Job>>,
     active: u64,
-    /// Jobs whose needs mean something: they have begun an epoch.
+    /// Jobs that have begun an epoch, so that their needs mean something.
     begun: u64,
     /// Jobs that take any copy, and jobs in strict order that share theirs.
     shared: u64,
@@ -159,11 +160,6 @@ impl Stream {
         self.active == 0
     }
 
-    /// Copies that a job could draw, now or when they are finished.
-    pub fn stock(&self, job: u32) -> u32 {
-        self.job(job).stock() + self.job(job).tail.len() + self.job(job).tail_flight
-    }
-
     /// Changes how many copies the pool may hold; what is too much goes.
     pub fn resize(&mut self, slots: u32) {
         self.pool.capacity = slots;
@@ -218,6 +214,7 @@ impl Stream {
 
     /// Removes a job. What only it could use goes.
     pub fn leave(&mut self, job: u32) {
+        self.void_step(job);
         let left = self.retract(job);
         let mask = !(1u64 << job);
         self.active &= mask;
@@ -233,19 +230,13 @@ impl Stream {
     /// Begins an epoch of a job after what was received of it. What was prepared for it is kept.
     pub fn begin(&mut self, job: u32, epoch: u64, received: &Received) -> Result<(), Error> {
         let n = self.n;
-        // Repeats under way were for a step that is void.
-        for slot in self.pool.flying.iter() {
-            let copy = &mut self.pool.slots[slot as usize];
-            if copy.direct == job && copy.pad {
-                copy.direct = NOBODY;
-            }
-        }
+        self.void_step(job);
+        let begun = self.begun >> job & 1 == 1;
         let state = self.job_mut(job);
-        state.hand = None;
         let fresh = *received == Received::default();
         let opened = state.next.as_ref().is_some_and(|next| next.epoch == epoch);
         let rest = state.tail.len() + state.tail_flight + state.lost.len() as u32;
-        if fresh && opened && rest == 0 && state.begun {
+        if fresh && opened && rest == 0 && begun {
             state.pass = state.next.take().expect("an opened epoch");
             return Ok(());
         }
@@ -254,7 +245,6 @@ impl Stream {
             return Err(Error::Received(pass.keyed.len()));
         }
         state.next = None;
-        state.begun = true;
         state.pass = pass;
         let (strict, augmented) = (state.is_strict(), state.join.level == Level::Augmented);
         self.begun |= 1 << job;
@@ -268,6 +258,17 @@ impl Stream {
         self.cover_pool(job, fresh.then_some(&out));
         self.free_useless(left);
         Ok(())
+    }
+
+    /// Drops the step in hand; repeats under way were for that step alone.
+    fn void_step(&mut self, job: u32) {
+        self.job_mut(job).hand = None;
+        for slot in self.pool.flying.iter() {
+            let copy = &mut self.pool.slots[slot as usize];
+            if copy.direct == job && copy.pad {
+                copy.direct = NOBODY;
+            }
+        }
     }
 
     /// All samples of the epoch that a job prepares are needed, but those that failed or are left out, which
@@ -291,8 +292,7 @@ impl Stream {
                 failed.push(position);
             }
         }
-        let state = self.job_mut(job);
-        let ahead = state.next.as_mut().unwrap_or(&mut state.pass);
+        let ahead = self.job_mut(job).ahead_mut();
         ahead.left -= failed.len() as u64;
         ahead.failed.extend(&failed);
         ahead.untold.extend(&failed);
@@ -308,8 +308,9 @@ impl Stream {
         loop {
             let state = self.jobs[job as usize].as_mut().expect("a job");
             let rest = drawing && state.next.is_some();
-            let pass = if drawing { &mut state.pass } else { state.next.as_mut().unwrap_or(&mut state.pass) };
-            if pass.share >= pass.keyed.len() || state.join.remainder != Remainder::Drop {
+            let drop = state.join.remainder == Remainder::Drop;
+            let pass = if drawing { &mut state.pass } else { state.ahead_mut() };
+            if pass.share >= pass.keyed.len() || !drop {
                 return;
             }
             let position = pass.share;
@@ -331,8 +332,8 @@ impl Stream {
     /// Takes out of a new pass what was received or skipped before.
     fn resume(&mut self, job: u32, received: &Received) {
         let pass = self.job(job).pass.clone();
-        let done = (0..received.base).chain(received.beyond.iter());
-        let gone = done.clone().chain(received.failed.iter().copied()).filter(|&p| p < pass.share);
+        let done = (0..received.base).chain(received.beyond.iter()).chain(received.failed.iter().copied());
+        let gone = done.filter(|&position| position < pass.share);
         let mut left = 0;
         for position in gone {
             let sample = pass.keyed.at(position);
@@ -352,166 +353,6 @@ impl Stream {
         state.pass.failed.extend(0..received.skipped.min(received.base));
         state.pass.cursor = received.base;
         state.pass.front = received.base;
-    }
-
-    /// Counts on the copies that are there for the epoch that a job prepares. With `out` it needs all its
-    /// samples but those, and no word has to be read for it.
-    fn cover_pool(&mut self, job: u32, out: Option<&Vec<u32>>) {
-        let mask = 1u64 << job;
-        let subset = self.job(job).join.subset.clone();
-        for slot in 0..self.pool.slots.len() as u32 {
-            if self.pool.used[slot as usize] & mask != 0 {
-                continue;
-            }
-            let sample = self.pool.slots[slot as usize].sample;
-            let needs = match out {
-                None => self.needs.has(sample, job),
-                Some(out) => {
-                    subset.as_ref().is_none_or(|subset| subset.contains(sample))
-                        && out.binary_search(&sample).is_err()
-                }
-            };
-            if needs {
-                self.try_cover(slot, job);
-            }
-        }
-    }
-
-    /// Lets a job count on a copy of a sample that it needs, if it may draw it.
-    fn try_cover(&mut self, slot: u32, job: u32) -> bool {
-        let copy = &self.pool.slots[slot as usize];
-        let mask = 1u64 << job;
-        let may = copy.state != State::Free
-            && !copy.pad
-            && (copy.direct == pool::NONE || copy.direct == job)
-            && self.pool.used[slot as usize] & mask == 0
-            && (copy.cover | copy.tail) & mask == 0
-            && self.members(copy.owner) & mask != 0
-            && (!copy.twin || self.pool.covered(copy.sample) & mask == 0);
-        if may {
-            self.cover(slot, mask);
-        }
-        may
-    }
-
-    /// The jobs of `mask` count on a copy from now on.
-    fn cover(&mut self, slot: u32, mask: u64) {
-        let copy = &mut self.pool.slots[slot as usize];
-        copy.cover |= mask;
-        let (sample, ready) = (copy.sample, copy.state == State::Ready);
-        let bound = self.pool.slots.len();
-        for job in ones(mask) {
-            self.needs.cover(sample, job);
-            let state = self.jobs[job as usize].as_mut().expect("a job that needs a sample");
-            if ready {
-                state.ready.grow(bound);
-                state.ready.insert(slot);
-            } else {
-                state.flight += 1;
-            }
-        }
-    }
-
-    /// Jobs that may draw copies of this owner now.
-    fn members(&self, owner: Owner) -> u64 {
-        match owner {
-            Owner::Shared => self.shared,
-            Owner::Own { job, name } => {
-                let fits = |state: &Job| match name {
-                    None => !state.is_strict(),
-                    Some(name) => state.is_strict() && name == (state.join.seed, state.ahead().epoch),
-                };
-                let state = self.jobs[job as usize].as_ref().filter(|state| state.begun && fits(state));
-                u64::from(state.is_some()) << job
-            }
-            Owner::Named { seed, epoch } => ones(self.strict)
-                .filter(|&job| {
-                    let state = self.job(job);
-                    state.join.seed == seed && state.ahead().epoch == epoch && state.begun
-                })
-                .fold(0, |mask, job| mask | 1 << job),
-        }
-    }
-
-    /// A job counts on no copy any more; its open needs are void until its turn. Returns the copies that it
-    /// counted on.
-    fn retract(&mut self, job: u32) -> Vec<u32> {
-        let state = self.job_mut(job);
-        let mut left: Vec<u32> = state.ready.iter().chain(state.tail.iter()).collect();
-        state.ready.clear();
-        state.tail.clear();
-        state.lost.clear();
-        (state.flight, state.tail_flight) = (0, 0);
-        state.hand = None;
-        let mask = 1u64 << job;
-        for slot in left.iter().copied().chain(self.pool.flying.iter()) {
-            let copy = &mut self.pool.slots[slot as usize];
-            copy.cover &= !mask;
-            copy.tail &= !mask;
-            if copy.direct == job && copy.pad {
-                copy.direct = NOBODY;
-            }
-        }
-        left.sort_unstable();
-        left
-    }
-
-    fn free_useless(&mut self, slots: Vec<u32>) {
-        for slot in slots {
-            let copy = &self.pool.slots[slot as usize];
-            if copy.state == State::Ready && copy.cover | copy.tail == 0 {
-                self.free(slot);
-            }
-        }
-    }
-
-    /// Lets go a copy that no job counts on.
-    fn free(&mut self, slot: u32) {
-        let sample = self.pool.slots[slot as usize].sample;
-        if self.pool.remove(slot) {
-            self.needs.set_present(sample, false);
-        }
-        self.effects.push(Effect::Free { slot });
-    }
-
-    /// Lets go a copy that jobs count on: they need another.
-    fn evict(&mut self, slot: u32) {
-        let copy = self.pool.slots[slot as usize];
-        self.drop_claims(slot);
-        self.free(slot);
-        // Another copy may do for some of them.
-        for job in ones(copy.cover) {
-            let others: Vec<u32> = self.pool.copies(copy.sample).collect();
-            others.into_iter().any(|other| self.try_cover(other, job));
-        }
-    }
-
-    fn drop_claims(&mut self, slot: u32) {
-        let copy = &mut self.pool.slots[slot as usize];
-        let (sample, ready) = (copy.sample, copy.state == State::Ready);
-        let (cover, tail) = (std::mem::take(&mut copy.cover), std::mem::take(&mut copy.tail));
-        for job in ones(cover) {
-            self.needs.uncover(sample, job);
-            let state = self.jobs[job as usize].as_mut().expect("a job that counts on a copy");
-            if ready {
-                state.ready.remove(slot);
-            } else {
-                state.flight -= 1;
-            }
-            let ahead = state.next.as_mut().unwrap_or(&mut state.pass);
-            if ahead.front > 0 {
-                ahead.front = ahead.front.min(ahead.keyed.position(sample));
-            }
-        }
-        for job in ones(tail) {
-            let state = self.jobs[job as usize].as_mut().expect("a job that counts on a copy");
-            if ready {
-                state.tail.remove(slot);
-            } else {
-                state.tail_flight -= 1;
-            }
-            state.lost.push(sample);
-        }
     }
 
     /// Opens the next epoch of a job whose needs are all prepared: for preparing, not for drawing.
@@ -563,9 +404,6 @@ impl Stream {
         &self.job(job).pass
     }
 }
-
-/// The maker of a direct copy that nobody waits for any more.
-const NOBODY: u32 = u32::MAX - 1;
 
 #[cfg(test)]
 mod tests;

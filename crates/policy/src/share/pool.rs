@@ -8,6 +8,8 @@ use crate::permute::mix;
 
 /// No slot, no job.
 pub(super) const NONE: u32 = u32::MAX;
+/// The maker of a copy that nobody waits for any more.
+pub(super) const NOBODY: u32 = u32::MAX - 1;
 
 /// Who may draw a copy, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

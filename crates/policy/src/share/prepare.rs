@@ -67,9 +67,8 @@ impl Stream {
     /// The next copy to make. What a job waits for goes first; then, with `ahead`, what the job that would
     /// starve first has not in stock, up to its target.
     pub fn next(&mut self, ahead: bool, dice: &mut Dice) -> Option<Prepare> {
-        for job in ones(self.active) {
-            let state = self.job(job);
-            if state.begun && state.next.is_none() && self.needs.open(job) == 0 {
+        for job in ones(self.begun) {
+            if self.job(job).next.is_none() && self.needs.open(job) == 0 {
                 self.open_next(job);
             }
         }
@@ -97,7 +96,7 @@ impl Stream {
         wish: impl Fn(&mut Self, u32) -> Option<Wish>,
     ) -> Option<(u32, Wish)> {
         let mut best: Option<(f64, u32, Wish)> = None;
-        for job in ones(self.active) {
+        for job in ones(self.begun) {
             let seconds = self.job(job).seconds(fastest);
             if best.is_none_or(|(least, _, _)| seconds < least)
                 && let Some(wish) = wish(self, job)
@@ -150,7 +149,7 @@ impl Stream {
         let state = self.job(job);
         let seconds = state.demand.unwrap_or(0.0) * AHEAD_SECONDS;
         let enough = (AHEAD_STEPS * state.full()).max(seconds as u64).min(u64::from(state.target));
-        if !state.begun || u64::from(state.stock()) >= enough || self.needs.open(job) == 0 {
+        if u64::from(state.stock()) >= enough || self.needs.open(job) == 0 {
             return None;
         }
         let pass = state.ahead();
@@ -184,13 +183,12 @@ impl Stream {
             }
             front += 1;
         }
-        let state = self.job_mut(job);
-        state.next.as_mut().unwrap_or(&mut state.pass).front = front;
+        self.job_mut(job).ahead_mut().front = front;
         found
     }
 
     #[inline]
-    fn is_uncovered(&self, job: u32, sample: u32) -> bool {
+    pub(super) fn is_uncovered(&self, job: u32, sample: u32) -> bool {
         self.needs.has(sample, job)
             && (!self.needs.is_present(sample) || self.pool.covered(sample) >> job & 1 == 0)
     }
@@ -265,8 +263,9 @@ impl Stream {
             self.cover(slot, mask);
         }
         let (seed, generation, occurrence) = match owner {
-            Owner::Named { seed, epoch } => (seed, epoch, self.repeats(job, wish)),
-            Owner::Own { name: Some((seed, epoch)), .. } => (seed, epoch, self.repeats(job, wish)),
+            Owner::Named { seed, epoch } | Owner::Own { name: Some((seed, epoch)), .. } => {
+                (seed, epoch, self.repeats(job, wish))
+            }
             _ => (self.seed, self.clock, 0),
         };
         Some(Prepare { slot, job, sample, seed, generation, occurrence })
@@ -368,7 +367,7 @@ impl Stream {
     fn evict_one(&mut self, job: u32, haste: Haste, dice: &mut Dice) -> bool {
         let score = self.scorer();
         // A job that may never ask again is no reason to keep a copy.
-        let asleep = self.jobs.iter().flatten().filter(|job| job.demand == Some(0.0));
+        let asleep = self.jobs.iter().flatten().filter(|job| job.is_silent());
         let silent = asleep.fold(0, |mask, job| mask | job.mask());
         let value = |slot: u32| {
             let copy = &self.pool.slots[slot as usize];
@@ -392,7 +391,7 @@ impl Stream {
 
 /// How much a job wants for stock: 1 when it has none, −1 when it has twice its target.
 fn weight(job: &Job) -> i32 {
-    if job.demand == Some(0.0) {
+    if job.is_silent() {
         return 0; // it may never ask again
     }
     let (stock, target) = (i64::from(job.stock()), i64::from(job.target.max(1)));

@@ -366,12 +366,8 @@ fn keyed(n: u32, trainer: &Trainer) -> pass::Keyed {
     pass::Keyed::new(n, trainer.join.subset.clone(), key)
 }
 
-fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(500)
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
     fn the_contracts_hold_under_any_schedule(seed: u64) {

@@ -67,16 +67,6 @@ mod tests {
         assert!((value - wanted).abs() <= within, "{value} is not {wanted} within {within}");
     }
 
-    const BASELINES: [Policy; 7] = [
-        Policy::Lru,
-        Policy::NoEvict,
-        Policy::Ods,
-        Policy::Coordinated,
-        Policy::Window,
-        Policy::Band,
-        Policy::Joader,
-    ];
-
     fn group() -> impl Strategy<Value = Group> {
         let subset = prop_oneof![Just(None), Just(Some([0.0, 0.6])), Just(Some([0.3, 1.0]))];
         let stop = prop_oneof![3 => Just(None), 1 => (0.1..6.0).prop_map(Some)];
@@ -113,7 +103,7 @@ mod tests {
                 jobs, samples, pool, workers, seed, prepare: 1e-4, warmup: 0, epochs: 20.0, ..Scenario::default()
             };
             let members = scenario.members().unwrap();
-            for policy in BASELINES {
+            for policy in Policy::ALL.into_iter().filter(|&policy| policy != Policy::Forebay) {
                 let report = report(policy, &scenario);
                 prop_assert_eq!(report.twice, 0, "{:?}", policy);
                 prop_assert!(report.missed == 0 || policy == Policy::Window, "{:?}", policy);
