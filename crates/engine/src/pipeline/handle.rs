@@ -98,7 +98,7 @@ impl Job {
         stream.begin(bit, epoch, received)?;
         job.cancel(|_| false);
         self.run = job.open_shared(epoch);
-        state.pump(id, shared.config.threads as u64);
+        state.pump(id);
         shared.wake(&state);
         drop(state);
         self.engine.spawn()
@@ -109,7 +109,7 @@ impl Job {
         let Some((id, bit)) = state.jobs.get(&self.id).and_then(|job| job.seat) else { return };
         if let Some(stream) = state.streams.get_mut(&id) {
             tell(stream, bit);
-            state.pump(id, self.shared().config.threads as u64);
+            state.pump(id);
         }
     }
 
@@ -262,7 +262,7 @@ impl Job {
                     job.give_slot(buffer);
                     job.form();
                     if let Some((stream, _)) = job.seat {
-                        state.pump(stream, shared.config.threads as u64);
+                        state.pump(stream);
                     }
                     shared.wake(&state);
                 }

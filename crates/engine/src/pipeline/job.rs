@@ -66,6 +66,8 @@ pub(super) struct JobState {
     pub(super) arrived: Arc<Condvar>,
     pub(super) runs: VecDeque<Run>,
     pub(super) filling: Vec<Arc<Filling>>,
+    /// Batches of all runs that are begun and not booked.
+    pub(super) unfinished: u64,
     pub(super) quarantine: BTreeMap<u64, Failure>,
     pub(super) lent: u64,
     /// The shared stream it draws from, and its number there.
@@ -92,6 +94,7 @@ impl JobState {
             arrived: Arc::default(),
             runs: VecDeque::new(),
             filling: Vec::new(),
+            unfinished: 0,
             quarantine: BTreeMap::new(),
             lent: 0,
             seat: None,
@@ -278,11 +281,14 @@ impl JobState {
     /// Books what became of a sample.
     pub(super) fn settle(&mut self, id: u64, position: u64, outcome: Outcome) {
         let Outcome { failures, made, .. } = outcome;
-        self.counters.failures.add(failures.len() as u64);
         let keep = self.spec.on_error != OnError::Raise;
         let mut first = None;
         for (sample, stage, fault) in failures {
             let path = self.spec.folder.path(sample);
+            // The epoch after may have tried it in the same moment: one sample is one failure.
+            if !keep || !self.quarantine.contains_key(&sample) {
+                self.counters.failures.add(1);
+            }
             if keep {
                 let failure = Failure {
                     sample,
@@ -377,6 +383,7 @@ impl JobState {
             return made;
         }
         run.filling += 1;
+        self.unfinished += 1;
         let run = run.id;
         let Some(buffer) = self.take_slot(plan.bytes) else { unreachable!("a slot was free") };
         let label = Label {
@@ -402,6 +409,7 @@ impl JobState {
 
     /// Books a batch whose last row was written.
     pub(super) fn filled(&mut self, filling: &Filling, buffer: Buffer) {
+        self.unfinished -= 1;
         match self.run(filling.run) {
             Some(run) => {
                 run.filling -= 1;

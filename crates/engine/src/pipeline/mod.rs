@@ -124,7 +124,7 @@ impl Engine {
         state.next_job += 1;
         let mut job = JobState::new(id, spec, finisher, share, self.shared.gauge.clone());
         let (arrived, counters) = (job.arrived.clone(), job.counters.clone());
-        let seated = state.seat(&mut job, &self.shared.gauge);
+        let seated = state.seat(&mut job, config.threads as u64, &self.shared.gauge);
         state.jobs.insert(id, job);
         if let Err(error) = seated {
             state.remove(id, config);
@@ -228,7 +228,7 @@ impl Shared {
                     self.gauge.add(after.saturating_sub(before));
                     self.gauge.sub(before.saturating_sub(after));
                     let mut state = self.lock();
-                    state.settle(outcome, self.config.threads as u64);
+                    state.settle(outcome);
                     state
                 }
             };
@@ -274,7 +274,7 @@ impl Shared {
             if let Some(stream) = state.streams.get_mut(&id) {
                 free.into_iter().for_each(|made| stream.give(made));
             }
-            state.pump(id, self.config.threads as u64);
+            state.pump(id);
         }
         state
     }
@@ -300,22 +300,18 @@ impl State {
     }
 
     /// Gives a sharing job its place in the stream of its dataset and recipe, which may be a new one.
-    fn seat(&mut self, job: &mut JobState, gauge: &Arc<Gauge>) -> Result<()> {
+    fn seat(&mut self, job: &mut JobState, threads: u64, gauge: &Arc<Gauge>) -> Result<()> {
         let Some(sharing) = job.spec.sharing() else { return Ok(()) };
         let key = Key::new(&job.spec);
-        let known = self.streams.iter().find(|(_, stream)| stream.key == key).map(|(&id, _)| id);
-        let id = match known {
-            Some(id) => id,
-            None => {
-                let stream = StreamState::open(key, job.spec.clone(), job.share.sample_bytes, gauge.clone())?;
-                self.next_stream += 1;
-                self.streams.insert(self.next_stream, stream);
-                self.next_stream
-            }
-        };
-        if let Some(stream) = self.streams.get_mut(&id) {
+        let known = self.streams.iter_mut().find(|(_, stream)| stream.key == key);
+        if let Some((&id, stream)) = known {
             job.seat = Some((id, stream.join(job, sharing)?));
+            return Ok(());
         }
+        let mut stream = StreamState::open(key, job, threads, gauge.clone())?;
+        self.next_stream += 1;
+        job.seat = Some((self.next_stream, stream.join(job, sharing)?));
+        self.streams.insert(self.next_stream, stream);
         Ok(())
     }
 
@@ -328,7 +324,7 @@ impl State {
             if empty {
                 self.streams.remove(&id);
             } else {
-                self.pump(id, config.threads as u64);
+                self.pump(id);
             }
         }
         self.share_out(config);
@@ -348,7 +344,7 @@ impl State {
         }
     }
 
-    fn settle(&mut self, outcome: Outcome, threads: u64) {
+    fn settle(&mut self, outcome: Outcome) {
         match outcome.to {
             To::Run { job, run, position } => {
                 if let Some(job) = self.jobs.get_mut(&job) {
@@ -358,15 +354,15 @@ impl State {
             To::Stream { stream: id, slot } => {
                 let Some(stream) = self.streams.get_mut(&id) else { return };
                 stream.settle(slot, outcome);
-                self.pump(id, threads);
+                self.pump(id);
             }
         }
     }
 
     /// Lets the jobs of a stream go on as far as they can.
-    fn pump(&mut self, id: u64, threads: u64) {
+    fn pump(&mut self, id: u64) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.pump(id, &mut self.jobs, threads);
+            stream.pump(id, &mut self.jobs);
         }
     }
 }

@@ -57,13 +57,15 @@ pub(super) struct StreamState {
     failures: BTreeMap<u64, (Stage, Fault)>,
     spare: Vec<Pixels>,
     sample_bytes: u64,
+    threads: u64,
     /// Samples that have memory, in use or spare.
     samples: u64,
     gauge: Arc<Gauge>,
 }
 
 impl StreamState {
-    pub(super) fn open(key: Key, spec: Arc<Spec>, sample_bytes: u64, gauge: Arc<Gauge>) -> Result<Self> {
+    pub(super) fn open(key: Key, job: &JobState, threads: u64, gauge: Arc<Gauge>) -> Result<Self> {
+        let spec = job.spec.clone();
         // Names of copies must never be made twice, on no host and in no other process.
         let random = RandomState::new();
         let (seed, clock) = (random.hash_one(0), random.hash_one(1));
@@ -77,7 +79,8 @@ impl StreamState {
             copies: Vec::new(),
             failures: BTreeMap::new(),
             spare: Vec::new(),
-            sample_bytes,
+            sample_bytes: job.share.sample_bytes,
+            threads,
             samples: 0,
             gauge,
         })
@@ -269,25 +272,24 @@ impl StreamState {
     }
 
     /// Opens, fills and finishes steps of every job as far as they go; `jobs` are the engine's.
-    pub(super) fn pump(&mut self, id: u64, jobs: &mut BTreeMap<u64, JobState>, threads: u64) {
+    pub(super) fn pump(&mut self, id: u64, jobs: &mut BTreeMap<u64, JobState>) {
         let bits: Vec<(u32, u64)> = self.seats.iter().map(|(&bit, seat)| (bit, seat.job)).collect();
         for (bit, job) in bits {
             if let Some(job) = jobs.get_mut(&job) {
-                self.pump_job(id, bit, job, threads);
+                self.pump_job(id, bit, job);
             }
         }
     }
 
-    fn pump_job(&mut self, id: u64, bit: u32, job: &mut JobState, threads: u64) {
+    fn pump_job(&mut self, id: u64, bit: u32, job: &mut JobState) {
         let Some(run) = job.runs.front() else { return };
         if run.fault.is_some() || run.halted {
             return;
         }
         loop {
-            let run = &job.runs[0];
             // One step in hand beside those being finished, as the job's share allows.
-            let steps = (job.share.samples.saturating_sub(threads) / job.spec.batch.max(1)).max(1);
-            if !self.policy.is_open(bit) && run.filling < steps {
+            let steps = (job.share.samples.saturating_sub(self.threads) / job.spec.batch.max(1)).max(1);
+            if !self.policy.is_open(bit) && job.unfinished < steps {
                 self.policy.open(bit, &mut self.dice);
                 self.apply();
             }
