@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import sys
 import time
 
 import forebay
@@ -74,11 +75,9 @@ def test_a_tricky_tree_reads_as_torchvision_reads_it(tricky):
     assert_like_torchvision(tricky)  # from the index
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="macOS refuses file names that are not UTF-8")
 def test_names_that_are_not_utf8_are_read(tricky):
-    try:
-        put(tricky / os.fsdecode(b"c\xff") / os.fsdecode(b"\xfe.jpg"))
-    except OSError:
-        pytest.skip("this file system has only UTF-8 names")
+    put(tricky / os.fsdecode(b"c\xff") / os.fsdecode(b"\xfe.jpg"))
     assert_like_torchvision(tricky)
     sample = next(i for i, (path, _) in enumerate(forebay.ImageFolder(tricky).samples) if "\udcfe" in path)
     with runs.loader(tricky, sampler=[sample]) as loader:

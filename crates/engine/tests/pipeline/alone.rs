@@ -1,53 +1,15 @@
 //! The engine from folder to batch, on real JPEGs: exactly once, bit-equal, bounded, and never stuck.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
-use forebay_engine::batch::Batch;
-use forebay_engine::decode::jpeg::{Subsampling, encode};
-use forebay_engine::pipeline::{Engine, Job, Next, OnError, Spec};
+use crate::pictures::{RECIPE, check, epoch, folder, next, open, rows, write_image};
+use forebay_engine::pipeline::{Engine, OnError, Spec};
 use forebay_engine::storage::Folder;
 use forebay_engine::{Config, Error};
 use forebay_policy::Received;
 use forebay_recipe::{Output, Recipe};
 use proptest::prelude::*;
-
-const RECIPE: &str = r#"{"steps": [
-    {"op": "random_resized_crop", "height": 16, "width": 16, "scale": [0.2, 1.0], "ratio": [0.75, 1.3]},
-    {"op": "random_horizontal_flip", "p": 0.5},
-    {"op": "to_float", "scale": true}]}"#;
-const LONGEST: Duration = Duration::from_secs(60);
-
-/// A folder of `n` small JPEGs in two classes; folders of one size are made once.
-fn folder(n: usize) -> Arc<Folder> {
-    static ROOT: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let root = ROOT.get_or_init(|| tempfile::tempdir().expect("a temporary folder")).path();
-    let dir = root.join(n.to_string());
-    if !dir.exists() {
-        let fresh = root.join(format!("{n}.{:?}", std::thread::current().id()));
-        for i in 0..n {
-            write_image(&fresh, i);
-        }
-        // Another test may have been faster.
-        let _ = std::fs::rename(&fresh, &dir);
-    }
-    open(&dir)
-}
-
-fn write_image(dir: &Path, i: usize) {
-    let class = dir.join(format!("class{}", i % 2));
-    std::fs::create_dir_all(&class).expect("a folder");
-    let (w, h) = (20 + i % 13, 18 + i % 7);
-    let rgb: Vec<u8> = (0..w * h * 3).map(|b| (b * 7 + i * 31) as u8).collect();
-    let bytes = encode(&rgb, w, h, 80, Subsampling::S420).expect("a JPEG");
-    std::fs::write(class.join(format!("{i:04}.jpg")), bytes).expect("written");
-}
-
-fn open(dir: &Path) -> Arc<Folder> {
-    Arc::new(Folder::open(dir, 2, &|_| ()).expect("a dataset"))
-}
 
 fn spec(folder: Arc<Folder>, batch: u64) -> Spec {
     Spec {
@@ -69,39 +31,16 @@ fn engine(threads: usize) -> Arc<Engine> {
     Arc::new(Engine::new(Config { memory: 64 << 20, threads }))
 }
 
-/// The next batch; `None` at the end; a test that waits a minute has hung.
-fn next(job: &mut Job) -> Result<Option<Batch>, Error> {
-    match job.next(LONGEST)? {
-        Next::Batch(batch) => Ok(Some(*batch)),
-        Next::End => Ok(None),
-        Next::Waiting => panic!("nothing arrived in {LONGEST:?}"),
-        Next::Hungry => panic!("nothing was fed"),
-    }
-}
-
-fn epoch(job: &mut Job, number: u64, received: &Received) -> Vec<Batch> {
-    job.start(number, received).expect("started");
-    std::iter::from_fn(|| next(job).expect("a batch")).collect()
-}
-
-/// Sample and finished bytes of every row.
-fn rows(batches: &[Batch]) -> Vec<(u64, Vec<u8>)> {
-    let row = 16 * 16 * 3 * 4;
-    batches
-        .iter()
-        .flat_map(|b| b.samples.iter().zip(b.lease.bytes().chunks_exact(row)).map(|(s, r)| (*s, r.to_vec())))
-        .collect()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if long() { 400 } else { 40 }))]
-
-    #[test]
-    fn every_epoch_gives_every_sample_once_with_its_own_pixels(
-        n in 2usize..40, batch in 1u64..12, late in 0u64..20, threads in 1usize..5, drop_last: bool, seed: u64,
-    ) {
+#[test]
+fn every_epoch_gives_every_sample_once_with_its_own_pixels() {
+    let values = (2usize..40, 1u64..12, 0u64..20, 1usize..5, any::<bool>(), any::<u64>());
+    check(40, values, |(n, batch, late, threads, drop_last, seed)| {
         let folder = folder(n);
-        let reference = rows(&epoch(&mut engine(1).join(Spec { seed, ..spec(folder.clone(), 1) }).expect("joined"), 1, &Received::default()));
+        let reference = rows(&epoch(
+            &mut engine(1).join(Spec { seed, ..spec(folder.clone(), 1) }).expect("joined"),
+            1,
+            &Received::default(),
+        ));
         let engine = engine(threads);
         let mut job = engine.join(Spec { late, drop_last, seed, ..spec(folder, batch) }).expect("joined");
         for number in 0..3 {
@@ -123,13 +62,15 @@ proptest! {
                 }
             }
         }
-    }
+        Ok(())
+    });
+}
 
-    #[test]
-    fn epochs_may_be_left_started_anew_and_resumed_in_any_way(
-        n in 2usize..30, batch in 1u64..8, late in 0u64..10, threads in 1usize..4,
-        moves in prop::collection::vec((0u64..4, 0usize..8, any::<bool>()), 1..8),
-    ) {
+#[test]
+fn epochs_may_be_left_started_anew_and_resumed_in_any_way() {
+    let moves = prop::collection::vec((0u64..4, 0usize..8, any::<bool>()), 1..8);
+    let values = (2usize..30, 1u64..8, 0u64..10, 1usize..4, moves);
+    check(40, values, |(n, batch, late, threads, moves)| {
         let engine = engine(threads);
         let mut job = engine.join(Spec { late, ..spec(folder(n), batch) }).expect("joined");
         let mut received = Received::default();
@@ -153,11 +94,8 @@ proptest! {
         }
         drop(job);
         prop_assert!(engine.is_idle());
-    }
-}
-
-fn long() -> bool {
-    std::env::var("FOREBAY_TEST_LONG").is_ok_and(|value| value == "1")
+        Ok(())
+    });
 }
 
 #[test]

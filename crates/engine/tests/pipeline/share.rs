@@ -1,47 +1,17 @@
 //! Several jobs of one engine over one stream, on real JPEGs: exactly once each, made once for all.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::pictures::{RECIPE, check, detailed, epoch, folder, next, open, rows, write_image};
 use forebay_engine::batch::Batch;
-use forebay_engine::decode::jpeg::{Subsampling, encode};
-use forebay_engine::pipeline::{Engine, Job, Level, Next, OnError, Order, Sharing, Spec};
+use forebay_engine::pipeline::{Engine, Job, Level, OnError, Order, Sharing, Spec};
 use forebay_engine::storage::Folder;
 use forebay_engine::{Config, Error};
 use forebay_policy::Received;
 use forebay_recipe::{Output, Recipe};
 use proptest::prelude::*;
-
-const RECIPE: &str = r#"{"steps": [
-    {"op": "random_resized_crop", "height": 16, "width": 16, "scale": [0.2, 1.0], "ratio": [0.75, 1.3]},
-    {"op": "random_horizontal_flip", "p": 0.5},
-    {"op": "to_float", "scale": true}]}"#;
-const LONGEST: Duration = Duration::from_secs(60);
-
-fn folder(n: usize) -> Arc<Folder> {
-    static ROOT: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let root = ROOT.get_or_init(|| tempfile::tempdir().expect("a temporary folder")).path();
-    let dir = root.join(n.to_string());
-    if !dir.exists() {
-        let fresh = root.join(format!("{n}.{:?}", std::thread::current().id()));
-        (0..n).for_each(|i| write_image(&fresh, i));
-        // Another test may have been faster.
-        let _ = std::fs::rename(&fresh, &dir);
-    }
-    Arc::new(Folder::open(&dir, 2, &|_| ()).expect("a dataset"))
-}
-
-fn write_image(dir: &Path, i: usize) {
-    let class = dir.join(format!("class{}", i % 2));
-    std::fs::create_dir_all(&class).expect("a folder");
-    let (w, h) = (20 + i % 13, 18 + i % 7);
-    let rgb: Vec<u8> = (0..w * h * 3).map(|b| (b * 7 + i * 31) as u8).collect();
-    let bytes = encode(&rgb, w, h, 80, Subsampling::S420).expect("a JPEG");
-    std::fs::write(class.join(format!("{i:04}.jpg")), bytes).expect("written");
-}
 
 fn sharing(order: Order) -> Sharing {
     Sharing { order, level: Level::Augmented, mixing: 0.1, before: None }
@@ -67,51 +37,16 @@ fn engine(threads: usize, memory: u64) -> Arc<Engine> {
     Arc::new(Engine::new(Config { memory, threads }))
 }
 
-fn next(job: &mut Job) -> Result<Option<Batch>, Error> {
-    match job.next(LONGEST)? {
-        Next::Batch(batch) => Ok(Some(*batch)),
-        Next::End => Ok(None),
-        Next::Waiting => panic!("nothing arrived in {LONGEST:?}"),
-        Next::Hungry => panic!("nothing was fed"),
-    }
-}
-
-fn epoch(job: &mut Job, number: u64) -> Vec<Batch> {
-    job.start(number, &Received::default()).expect("started");
-    std::iter::from_fn(|| next(job).expect("a batch")).collect()
-}
-
-/// Sample and finished bytes of every row.
-fn rows(batches: &[Batch]) -> Vec<(u64, Vec<u8>)> {
-    let row = 16 * 16 * 3 * 4;
-    let rows = |b: &Batch| {
-        let bytes = b.lease.bytes().chunks_exact(row).map(<[u8]>::to_vec).take(b.samples.len());
-        b.samples.iter().copied().zip(bytes).collect::<Vec<_>>()
-    };
-    batches.iter().flat_map(rows).collect()
-}
-
 fn samples(batches: &[Batch]) -> Vec<u64> {
     batches.iter().flat_map(|b| b.samples.clone()).collect()
 }
 
-fn long() -> bool {
-    std::env::var("FOREBAY_TEST_LONG").is_ok_and(|value| value == "1")
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if long() { 200 } else { 25 }))]
-
-    #[test]
-    fn every_job_gets_every_sample_once_whoever_else_is_there(
-        n in 2usize..60, batches in prop::collection::vec(1u64..12, 1..5), orders in prop::collection::vec(0u64..3, 5),
-        threads in 1usize..4, kilobytes in 30u64..400, pauses in prop::collection::vec(0u64..3, 5), drop_last: bool,
-    ) {
-        // PROPTEST_CASES counts for every property; a case of this one takes long.
-        static CASES: AtomicU32 = AtomicU32::new(0);
-        if CASES.fetch_add(1, Ordering::Relaxed) >= 200 {
-            return Ok(());
-        }
+#[test]
+fn every_job_gets_every_sample_once_whoever_else_is_there() {
+    let five = |most| prop::collection::vec(0u64..most, 5);
+    let batches = prop::collection::vec(1u64..12, 1..5);
+    let values = (2usize..60, batches, five(3), 1usize..4, 30u64..400, five(3), any::<bool>());
+    check(20, values, |(n, batches, orders, threads, kilobytes, pauses, drop_last)| {
         // From hardly enough to plenty.
         let memory = (threads as u64 * 4 * 64 + kilobytes * 4) << 10;
         let engine = engine(threads, memory);
@@ -122,15 +57,17 @@ proptest! {
             let (engine, pause) = (engine.clone(), Duration::from_millis(pauses[at]));
             std::thread::spawn(move || {
                 let Ok(mut job) = engine.join(spec) else { return Vec::new() };
-                (0..3).map(|number| {
-                    job.start(number, &Received::default()).expect("started");
-                    let mut got = Vec::new();
-                    while let Some(batch) = next(&mut job).expect("a batch") {
-                        got.push((batch.samples.clone(), batch.positions.clone()));
-                        std::thread::sleep(pause);
-                    }
-                    got
-                }).collect::<Vec<_>>()
+                (0..3)
+                    .map(|number| {
+                        job.start(number, &Received::default()).expect("started");
+                        let mut got = Vec::new();
+                        while let Some(batch) = next(&mut job).expect("a batch") {
+                            got.push((batch.samples.clone(), batch.positions.clone()));
+                            std::thread::sleep(pause);
+                        }
+                        got
+                    })
+                    .collect::<Vec<_>>()
             })
         });
         let workers: Vec<_> = workers.collect();
@@ -151,7 +88,8 @@ proptest! {
         prop_assert!(engine.is_idle());
         let (now, peak) = engine.memory();
         prop_assert!(now <= peak && peak <= memory, "{now} bytes now, {peak} at most, of {memory}");
-    }
+        Ok(())
+    });
 }
 
 #[test]
@@ -182,8 +120,8 @@ fn jobs_in_step_share_nearly_every_preparation() {
 #[test]
 fn copies_are_equal_for_all_jobs_and_new_in_every_epoch() {
     let engine = engine(2, 64 << 20);
-    let mut a = engine.join(spec(folder(40), 4, Order::Ready)).expect("joined");
-    let mut b = engine.join(spec(folder(40), 8, Order::Ready)).expect("joined");
+    let mut a = engine.join(spec(detailed(40), 4, Order::Ready)).expect("joined");
+    let mut b = engine.join(spec(detailed(40), 8, Order::Ready)).expect("joined");
     let mut all = BTreeSet::new();
     for number in 0..3 {
         a.start(number, &Received::default()).expect("started");
@@ -208,7 +146,7 @@ fn copies_are_equal_for_all_jobs_and_new_in_every_epoch() {
 fn strict_order_is_bit_equal_alone_and_shared_and_shares_with_its_like() {
     let alone = engine(2, 64 << 20);
     let mut job = alone.join(Spec { share: None, ..spec(folder(50), 7, Order::Strict) }).expect("joined");
-    let expect: Vec<_> = (0..2).map(|number| rows(&epoch(&mut job, number))).collect();
+    let expect: Vec<_> = (0..2).map(|number| rows(&epoch(&mut job, number, &Received::default()))).collect();
 
     let shared = engine(2, 64 << 20);
     let mut other = shared.join(spec(folder(50), 9, Order::Ready)).expect("joined");
@@ -234,9 +172,11 @@ fn strict_order_is_bit_equal_alone_and_shared_and_shares_with_its_like() {
 fn a_job_that_keeps_its_copies_to_itself_shares_none() {
     let engine = engine(2, 64 << 20);
     let own = Sharing { level: Level::Decoded, ..sharing(Order::Ready) };
-    let mut a = engine.join(Spec { share: Some(own), ..spec(folder(40), 5, Order::Ready) }).expect("joined");
-    let mut b = engine.join(spec(folder(40), 5, Order::Ready)).expect("joined");
-    let (a, b) = (rows(&epoch(&mut a, 0)), rows(&epoch(&mut b, 0)));
+    let mut a =
+        engine.join(Spec { share: Some(own), ..spec(detailed(40), 5, Order::Ready) }).expect("joined");
+    let mut b = engine.join(spec(detailed(40), 5, Order::Ready)).expect("joined");
+    let (a, b) =
+        (rows(&epoch(&mut a, 0, &Received::default())), rows(&epoch(&mut b, 0, &Received::default())));
     let a: BTreeSet<_> = a.into_iter().collect();
     assert_eq!(b.iter().filter(|row| a.contains(*row)).count(), 0);
 }
@@ -245,7 +185,7 @@ fn a_job_that_keeps_its_copies_to_itself_shares_none() {
 fn a_state_of_a_shared_job_gives_exactly_the_rest() {
     for order in [Order::Ready, Order::Late(8), Order::Strict] {
         let engine = engine(2, 64 << 20);
-        let mut beside = engine.join(spec(folder(60), 6, Order::Ready)).expect("joined");
+        let mut beside = engine.join(spec(detailed(60), 6, Order::Ready)).expect("joined");
         beside.start(0, &Received::default()).expect("started");
         let mut received = Received::default();
         let mut seen = Vec::new();
@@ -255,7 +195,7 @@ fn a_state_of_a_shared_job_gives_exactly_the_rest() {
         loop {
             let again = Sharing { before, ..sharing(order) };
             let mut job =
-                engine.join(Spec { share: Some(again), ..spec(folder(60), 7, order) }).expect("joined");
+                engine.join(Spec { share: Some(again), ..spec(detailed(60), 7, order) }).expect("joined");
             job.start(0, &received).expect("started");
             let mut ended = false;
             for _ in 0..3 {
@@ -285,7 +225,7 @@ fn a_bad_sample_is_skipped_replaced_or_told_to_every_job() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     (0..20).for_each(|i| write_image(dir.path(), i));
     std::fs::write(dir.path().join("class0/0004.jpg"), b"not a picture").expect("written");
-    let folder = Arc::new(Folder::open(dir.path(), 2, &|_| ()).expect("a dataset"));
+    let folder = open(dir.path());
     let bad = (0..20).find(|&s| folder.path(s).ends_with("class0/0004.jpg")).expect("it is there");
     for on_error in [OnError::Skip, OnError::Substitute, OnError::Raise] {
         let engine = engine(2, 64 << 20);
@@ -336,7 +276,7 @@ fn pools_make_room_for_jobs_that_join_later_and_give_all_back() {
         engine.join(Spec { share: None, ..spec(folder(40), 16, Order::Ready) }).expect("room is made");
     let [_, _, narrow] = first.pool().expect("shared");
     assert!(narrow < wide, "{narrow} slots after {wide}");
-    assert_eq!(samples(&epoch(&mut second, 0)).len(), 40);
+    assert_eq!(samples(&epoch(&mut second, 0, &Received::default())).len(), 40);
     drop(second);
     assert_eq!(first.pool().expect("shared")[2], wide, "and takes it back");
     let (_, peak) = engine.memory();
@@ -354,7 +294,7 @@ fn a_folder_of_bad_files_ends_or_is_told() {
     for i in 0..3 {
         std::fs::write(dir.path().join(format!("class0/{i}.jpg")), b"not a picture").expect("written");
     }
-    let folder = Arc::new(Folder::open(dir.path(), 2, &|_| ()).expect("a dataset"));
+    let folder = open(dir.path());
     for (on_error, order) in
         [(OnError::Skip, Order::Ready), (OnError::Skip, Order::Strict), (OnError::Raise, Order::Ready)]
     {
@@ -378,7 +318,7 @@ fn a_folder_of_bad_files_ends_or_is_told() {
 fn a_sample_that_failed_once_is_tried_again_where_failures_are_told() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     (0..6).for_each(|i| write_image(dir.path(), i));
-    let folder = Arc::new(Folder::open(dir.path(), 2, &|_| ()).expect("a dataset"));
+    let folder = open(dir.path());
     let (path, hidden) = (folder.path(2), dir.path().join("hidden"));
     std::fs::rename(&path, &hidden).expect("hidden");
     let engine = engine(2, 64 << 20);
@@ -387,5 +327,5 @@ fn a_sample_that_failed_once_is_tried_again_where_failures_are_told() {
     let error = std::iter::repeat_with(|| next(&mut job)).find_map(|got| got.err());
     assert!(matches!(error, Some(Error::Sample { sample: 2, .. })));
     std::fs::rename(&hidden, &path).expect("back again");
-    assert_eq!(samples(&epoch(&mut job, 1)).len(), 6);
+    assert_eq!(samples(&epoch(&mut job, 1, &Received::default())).len(), 6);
 }
