@@ -38,7 +38,7 @@ def start(code, *args, torch=False, **env):
     )
 
 
-def finish(child, timeout=30):
+def finish(child, timeout=120):
     try:
         out, err = child.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -47,7 +47,7 @@ def finish(child, timeout=30):
     return child.returncode, out, err
 
 
-def run(code, *args, timeout=30, **options):
+def run(code, *args, timeout=120, **options):
     """Runs `code`, which must end well and print nothing to stderr; returns what it printed."""
     status, out, err = finish(start(code, *args, **options), timeout)
     assert (status, err) == (0, ""), f"exit {status}, stderr:\n{err}"
