@@ -441,7 +441,8 @@ mod tests {
         ) {
             let mut bytes = encode(&image(width, height, seed), width, height, quality, subsampling).expect("a JPEG");
             // Behind the headers: damaged tables are the library's affair.
-            let scan = bytes.windows(2).position(|w| w == [0xff, 0xda]).expect("a scan") + 14;
+            let marker = bytes.windows(2).position(|w| w == [0xff, 0xda]).expect("a scan");
+            let scan = marker + 2 + usize::from(u16::from_be_bytes([bytes[marker + 2], bytes[marker + 3]]));
             let span = bytes.len() - scan - 2;
             for (place, value) in damage {
                 bytes[scan + (place * span as f64) as usize] = value;
