@@ -1,17 +1,17 @@
 //! CPU memory as DLPack, so that torch, NumPy and JAX take it without a copy.
 //!
 //! The deleter may run without the GIL, on any thread, at interpreter exit, and in forked children. It only
-//! drops an `Arc` of the lease, which knows what to do in each case.
+//! drops an `Arc` of a lease, which knows what to do in each case.
 #![expect(unsafe_code, reason = "C structs handed to other libraries")]
 
 use std::ffi::{CStr, c_void};
-use std::sync::Arc;
 
-use forebay_engine::batch::{Lease, Span};
-use forebay_recipe::Dtype;
+use forebay_recipe::{Dtype, Span};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+
+use crate::batch::Memory;
 
 const CPU: i32 = 1;
 const PLAIN: &CStr = c"dltensor";
@@ -62,25 +62,22 @@ struct ManagedVersioned {
 
 /// What a managed tensor keeps alive.
 struct Context {
-    _lease: Arc<Lease>,
+    _memory: Memory,
     dims: Vec<i64>,
 }
 
 /// A field of a batch.
 #[pyclass(frozen, module = "forebay._native")]
 pub(crate) struct Tensor {
-    lease: Arc<Lease>,
+    memory: Memory,
     span: Span,
 }
 
 impl Tensor {
-    pub(crate) fn new(lease: Arc<Lease>, span: Span) -> Self {
+    pub(crate) fn new(memory: Memory, span: Span) -> Self {
         let elements: usize = span.shape.iter().product();
-        assert!(
-            span.offset + elements * span.dtype.bytes() <= lease.bytes().len(),
-            "the field lies in the slot"
-        );
-        Tensor { lease, span }
+        assert!(span.offset + elements * span.dtype.bytes() <= memory.len(), "the field lies in the slot");
+        Tensor { memory, span }
     }
 
     fn dl_tensor(&self, context: &mut Context) -> DlTensor {
@@ -95,8 +92,8 @@ impl Tensor {
         let dims = context.dims.as_mut_ptr();
         DlTensor {
             // The offset is folded into the pointer: consumers have ignored `byte_offset` before.
-            // SAFETY: the field lies inside the lease's memory (checked in `new`).
-            data: unsafe { self.lease.as_ptr().add(self.span.offset) }.cast(),
+            // SAFETY: the field lies inside the memory (checked in `new`).
+            data: unsafe { self.memory.as_ptr().add(self.span.offset) }.cast(),
             device: Device { kind: CPU, id: 0 },
             ndim: ndim as i32,
             dtype: DataType { code, bits, lanes: 1 },
@@ -127,7 +124,7 @@ impl Tensor {
             return refuse("copy the tensor after taking it");
         }
         let dims = self.span.shape.iter().chain(&self.span.strides).map(|&d| d as i64).collect();
-        let mut context = Box::new(Context { _lease: self.lease.clone(), dims });
+        let mut context = Box::new(Context { _memory: self.memory.clone(), dims });
         let tensor = self.dl_tensor(&mut context);
         let context = Box::into_raw(context).cast();
         let versioned = max_version.is_some_and(|(major, _)| major >= 1);

@@ -2,10 +2,12 @@
 //!
 //! Argument rules, frameworks and messages are Python's; here are only handles, memory and the waiting.
 
+mod batch;
 mod dataset;
 mod dlpack;
 mod error;
 mod loader;
+mod remote;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -140,7 +142,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("debug", cfg!(debug_assertions))?;
     module.add_class::<dataset::Folder>()?;
     module.add_class::<loader::Job>()?;
-    module.add_class::<loader::Batch>()?;
+    module.add_class::<remote::Remote>()?;
+    module.add_class::<batch::Batch>()?;
     module.add_class::<dlpack::Tensor>()?;
     module.add_class::<loader::ReceivedSet>()?;
     module.add_function(wrap_pyfunction!(configure, module)?)?;
@@ -151,5 +154,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(recipe_fingerprint, module)?)?;
     module.add_function(wrap_pyfunction!(recipe_draw, module)?)?;
     module.add_function(wrap_pyfunction!(permutation, module)?)?;
+    module.add_function(wrap_pyfunction!(remote::default_socket, module)?)?;
     Ok(())
 }

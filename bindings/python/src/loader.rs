@@ -4,31 +4,56 @@ use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use forebay_engine::batch::{self, Column, Span, Values};
-use forebay_engine::pipeline::{self, Failure, Level, Next, OnError, Order, Sharing, Spec};
+use forebay_engine::pipeline::{self, Failure, Next, OnError, Sharing, Spec};
 use forebay_engine::{Error, Result};
 use forebay_policy::Received;
-use forebay_recipe::{Kind, Recipe};
+use forebay_recipe::Recipe;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
+use crate::batch::Batch;
 use crate::dataset::Folder;
-use crate::dlpack::Tensor;
 use crate::error::raise;
 use crate::{engine, parse_output};
 
 /// How a job shares, as Python says it; order `None` is ready and 0 strict.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Wish {
-    order: Option<u64>,
-    level: String,
-    mixing: f64,
-    before: Option<(u64, u64)>,
+pub(crate) struct Wish {
+    pub(crate) order: Option<u64>,
+    pub(crate) level: String,
+    pub(crate) mixing: f64,
+    pub(crate) before: Option<(u64, u64)>,
 }
 
 /// How long to wait before looking for Ctrl-C.
-const PATIENCE: Duration = Duration::from_millis(100);
+pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What [`pipeline::Job::pool`] tells.
+const POOL: [&str; 3] = ["stream_jobs", "pool_copies", "pool_slots"];
+
+/// Numbers as Python shows them: times in seconds.
+pub(crate) fn set_metrics<'a>(
+    metrics: &Bound<'_, PyDict>,
+    numbers: impl IntoIterator<Item = (&'a str, u64)>,
+) -> PyResult<()> {
+    for (name, value) in numbers {
+        match name.strip_suffix("_ns") {
+            Some(stage) => metrics.set_item(format!("{stage}_seconds"), value as f64 / 1e9)?,
+            None => metrics.set_item(name, value)?,
+        }
+    }
+    Ok(())
+}
+
+/// PyTorch's error when a batch takes longer than `timeout` seconds; 0 is never.
+pub(crate) fn timed_out(start: Instant, timeout: f64) -> PyResult<()> {
+    if timeout > 0.0 && start.elapsed().as_secs_f64() >= timeout {
+        let text = format!("DataLoader timed out after {timeout} seconds");
+        return Err(pyo3::exceptions::PyTimeoutError::new_err(text));
+    }
+    Ok(())
+}
 
 /// A job of this process's engine.
 #[pyclass(frozen, module = "forebay._native")]
@@ -79,11 +104,8 @@ impl Job {
         ragged: bool,
         share: Option<Wish>,
     ) -> PyResult<Self> {
-        let on_error = match on_error {
-            "skip" => OnError::Skip,
-            "substitute" => OnError::Substitute,
-            _ => OnError::Raise,
-        };
+        let share =
+            share.map(|Wish { order, level, mixing, before }| Sharing::parse(order, &level, mixing, before));
         let spec = Spec {
             folder: folder.0.clone(),
             recipe: Recipe::from_json(recipe).map_err(|e| raise(py, e.into()))?,
@@ -93,22 +115,10 @@ impl Job {
             late,
             seed,
             shuffle,
-            on_error,
+            on_error: OnError::parse(on_error).map_err(|e| raise(py, e))?,
             ragged,
-            share: share.map(|Wish { order, level, mixing, before }| Sharing {
-                order: match order {
-                    None => Order::Ready,
-                    Some(0) => Order::Strict,
-                    Some(late) => Order::Late(late),
-                },
-                level: match &*level {
-                    "encoded" => Level::Encoded,
-                    "decoded" => Level::Decoded,
-                    _ => Level::Augmented,
-                },
-                mixing,
-                before,
-            }),
+            lend: false,
+            share: share.transpose().map_err(|e| raise(py, e))?,
         };
         let job = engine().and_then(|engine| engine.join(spec)).map_err(|e| raise(py, e))?;
         Ok(Job { job: Mutex::new(Some(job)), pid: std::process::id() })
@@ -139,15 +149,12 @@ impl Job {
         let start = Instant::now();
         loop {
             match self.with(py, |job| job.next(PATIENCE))? {
-                Next::Batch(batch) => return Ok(Batch(*batch).into_pyobject(py)?.into_any()),
+                Next::Batch(batch) => return Ok(Batch::from(*batch).into_pyobject(py)?.into_any()),
                 Next::End => return Ok(py.None().into_bound(py)),
                 Next::Hungry => return Ok(PyBool::new(py, false).to_owned().into_any()),
                 Next::Waiting => py.check_signals()?,
             }
-            if timeout > 0.0 && start.elapsed().as_secs_f64() >= timeout {
-                let text = format!("DataLoader timed out after {timeout} seconds");
-                return Err(pyo3::exceptions::PyTimeoutError::new_err(text));
-            }
+            timed_out(start, timeout)?;
         }
     }
 
@@ -163,22 +170,11 @@ impl Job {
             Some((job.counters().list(), engine.memory(), engine.idle_ns(), *engine.config(), job.pool()))
         });
         if let Some((counters, (now, peak), idle_ns, config, pool)) = facts {
-            for (name, value) in counters {
-                match name.strip_suffix("_ns") {
-                    Some(stage) => metrics.set_item(format!("{stage}_seconds"), value as f64 / 1e9)?,
-                    None => metrics.set_item(name, value)?,
-                }
-            }
-            metrics.set_item("idle_seconds", idle_ns as f64 / 1e9)?;
-            metrics.set_item("bytes", now)?;
-            metrics.set_item("peak_bytes", peak)?;
-            metrics.set_item("budget_bytes", config.memory)?;
-            metrics.set_item("threads", config.threads)?;
-            for (name, value) in
-                ["stream_jobs", "pool_copies", "pool_slots"].into_iter().zip(pool.into_iter().flatten())
-            {
-                metrics.set_item(name, value)?;
-            }
+            set_metrics(&metrics, counters)?;
+            let engine = [("idle_ns", idle_ns), ("bytes", now), ("peak_bytes", peak)];
+            set_metrics(&metrics, engine)?;
+            set_metrics(&metrics, [("budget_bytes", config.memory), ("threads", config.threads as u64)])?;
+            set_metrics(&metrics, POOL.into_iter().zip(pool.into_iter().flatten()))?;
         }
         Ok(metrics)
     }
@@ -210,57 +206,6 @@ impl Job {
     }
 }
 
-/// A finished batch.
-#[pyclass(frozen, module = "forebay._native")]
-pub(crate) struct Batch(batch::Batch);
-
-#[pymethods]
-impl Batch {
-    /// (name, kind, tensor, or a list of tensors where shapes differ) of every field.
-    fn columns<'py>(&self, py: Python<'py>) -> PyResult<Vec<(&str, &'static str, Bound<'py, PyAny>)>> {
-        let tensor = |span: &Span| Tensor::new(self.0.lease.clone(), span.clone());
-        let columns = self.0.columns.iter().map(|Column { field, values }| {
-            let values = match values {
-                Values::Stacked(span) => tensor(span).into_pyobject(py)?.into_any(),
-                Values::Ragged(spans) => {
-                    spans.iter().map(tensor).collect::<Vec<_>>().into_pyobject(py)?.into_any()
-                }
-            };
-            let kind = match field.kind {
-                Kind::Image => "image",
-                Kind::Class => "class",
-                _ => "other",
-            };
-            Ok((field.name.as_str(), kind, values))
-        });
-        columns.collect()
-    }
-
-    #[getter]
-    fn positions(&self) -> Vec<u64> {
-        self.0.positions.clone()
-    }
-
-    #[getter]
-    fn samples(&self) -> Vec<u64> {
-        self.0.samples.clone()
-    }
-
-    #[getter]
-    fn valid(&self) -> Vec<bool> {
-        self.0.valid.clone()
-    }
-
-    #[getter]
-    fn skipped(&self) -> Vec<u64> {
-        self.0.skipped.clone()
-    }
-
-    fn __len__(&self) -> usize {
-        self.0.positions.len()
-    }
-}
-
 /// What a job has received in an epoch.
 #[pyclass(frozen, module = "forebay._native")]
 pub(crate) struct ReceivedSet(Mutex<Received>);
@@ -285,7 +230,7 @@ impl ReceivedSet {
     /// Adds a batch.
     fn add(&self, batch: &Batch) {
         let mut received = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        received.add(&batch.0.positions, &batch.0.skipped);
+        received.add(&batch.positions, &batch.skipped);
     }
 
     /// Samples received.

@@ -11,15 +11,12 @@ from amounts import amount
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_dir(tmp_path_factory):
-    """Indexes go to a folder of this session, also those of child processes."""
+    """Indexes go to a folder of this session, also those of child processes; no daemon is found by chance."""
     path = tmp_path_factory.mktemp("cache")
-    before = os.environ.get("FOREBAY_CACHE_DIR")
-    os.environ["FOREBAY_CACHE_DIR"] = str(path)
-    yield path
-    if before is None:
-        del os.environ["FOREBAY_CACHE_DIR"]
-    else:
-        os.environ["FOREBAY_CACHE_DIR"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FOREBAY_CACHE_DIR", str(path))
+        patch.setenv("FOREBAY_SOCKET", str(path / "nobody.sock"))
+        yield path
 
 
 @pytest.fixture(autouse=True)

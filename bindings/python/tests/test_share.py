@@ -235,7 +235,7 @@ def test_wrong_arguments_are_named(small):
         (dict(share="somewhere"), "share should be"),
         (dict(level="finished"), "level should be"),
         (dict(mixing=1.5), "between 0 and 1"),
-        (dict(order="ready", shuffle=True), "pass share='process'"),
+        (dict(order="ready", shuffle=True), "pass share=True or 'process'"),
         (dict(order="ready", share="process"), "needs shuffle=True"),
         (dict(order="sorted", share="process"), "order should be"),
     ]:

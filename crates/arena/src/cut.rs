@@ -113,21 +113,25 @@ mod tests {
 
     #[test]
     fn every_piece_is_claimed_once_and_the_buffer_returns_when_all_are_filled() {
-        let cut = Cut::new(Buffer::new(1000), (1..=100).map(|i| i * 10).collect());
-        assert!(cut.take().is_none());
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    while let Some(mut piece) = cut.claim() {
-                        let value = piece.index() as u8;
-                        piece.fill(value);
-                    }
-                });
-            }
-        });
-        let buffer = cut.take().expect("all pieces are filled");
-        assert!(buffer.iter().enumerate().all(|(i, &b)| b == (i / 10) as u8));
-        assert!(cut.take().is_none());
+        for buffer in [Buffer::new(1000), Buffer::lendable(1000).expect("a small slot")] {
+            let (start, number) = (buffer.as_ptr(), buffer.number());
+            let cut = Cut::new(buffer, (1..=100).map(|i| i * 10).collect());
+            assert!(cut.take().is_none());
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        while let Some(mut piece) = cut.claim() {
+                            let value = piece.index() as u8;
+                            piece.fill(value);
+                        }
+                    });
+                }
+            });
+            let buffer = cut.take().expect("all pieces are filled");
+            assert!(buffer[..1000].iter().enumerate().all(|(i, &b)| b == (i / 10) as u8));
+            assert_eq!((buffer.as_ptr(), buffer.number()), (start, number));
+            assert!(cut.take().is_none());
+        }
     }
 
     #[test]

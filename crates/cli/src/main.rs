@@ -10,7 +10,9 @@ mod generate;
 mod hint;
 mod python;
 mod rng;
+mod serve;
 mod simulate;
+mod status;
 mod svg;
 mod worker;
 
@@ -32,6 +34,12 @@ enum Command {
     Demo(demo::Demo),
     /// Measure Forebay beside other loaders, in interleaved rounds on the same cores and data.
     Bench(bench::Bench),
+    /// Feed the training jobs of this user from one pool of ready samples.
+    Serve(serve::Serve),
+    /// Show the daemon, its jobs and its pools.
+    Status(status::Status),
+    /// Let the daemon answer what it was asked, then end it.
+    Stop(status::Stop),
     /// Simulate jobs that share one loading system, under our policy and published ones.
     Simulate(simulate::Simulate),
 }
@@ -50,6 +58,9 @@ fn main() -> ExitCode {
     let outcome = match program.command {
         Command::Demo(demo) => demo.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Serve(serve) => serve.run(),
+        Command::Status(status) => status.run(),
+        Command::Stop(stop) => stop.run(),
         Command::Simulate(simulate) => simulate.run(),
     };
     match outcome {

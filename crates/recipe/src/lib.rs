@@ -31,6 +31,6 @@ mod step;
 pub use coins::{Coins, CopyName};
 pub use draw::{Drawn, Erasure, Fill, Op, Rect};
 pub use error::Error;
-pub use sample::{Dtype, Field, Kind, Layout};
+pub use sample::{Column, Dtype, Field, Kind, Layout, Span, Values};
 pub use split::{Finish, Output, Recipe, Split};
 pub use step::{Decode, EraseValue, Filter, PadMode, ResizeTo, Step};

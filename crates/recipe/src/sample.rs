@@ -79,3 +79,34 @@ pub struct Field {
     /// How it lies in memory.
     pub layout: Layout,
 }
+
+/// Where one field of a batch, or of one sample of a ragged batch, lies in its slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Logical shape.
+    pub shape: Vec<usize>,
+    /// Steps between elements, in elements.
+    pub strides: Vec<usize>,
+    /// First byte.
+    pub offset: usize,
+}
+
+/// The values of one field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Values {
+    /// One tensor.
+    Stacked(Span),
+    /// One tensor per sample, because shapes differ.
+    Ragged(Vec<Span>),
+}
+
+/// One field of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// What it is.
+    pub field: Field,
+    /// Where it is.
+    pub values: Values,
+}

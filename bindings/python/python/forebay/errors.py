@@ -41,6 +41,21 @@ class RaggedBatchError(ForebayError, RuntimeError):
     """Images of one batch differ in size and there is no ``collate_fn``."""
 
 
+class DaemonError(ForebayError, ConnectionError):
+    """No daemon answers, or the one that did is gone and did not come back.
+
+    What was received stays known: ``state_dict()`` of the loader still works, and the loader can be iterated
+    again when there is a daemon.
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class JobNameError(InvalidError):
+    """Another live job of the daemon has the same name."""
+
+
 class ForkError(ForebayError, RuntimeError):
     """A loader that was started is used in a forked child."""
 

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import json
 import operator
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from . import _native
+from . import _native, _remote
 from ._frameworks import framework
 from ._iterator import Feeder, LoaderIterator
 from .dataset import ImageFolder
-from .errors import ForkError, InvalidError, VersionError
+from .errors import DaemonError, ForkError, InvalidError, VersionError
 from .lower import lower
 
 #: Version of the state's format.
 _STATE = 2
+#: Loaders made in this process so far; each has its number in the names of jobs.
+_ordinals = itertools.count()
 
 
 class DataLoader:
@@ -30,8 +34,12 @@ class DataLoader:
 
     dataset: path of an image folder, a :class:`forebay.ImageFolder`, or a plain torchvision ``ImageFolder``.
     transform: torchvision transforms (v1 or v2), or a list of step dicts.
-    share: ``"process"``: loaders of this process over one dataset and recipe draw from one pool, and every
-        sample is prepared once for all of them; ``"auto"`` and ``False``: alone.
+    share: where batches are made. ``"auto"``: in the daemon that serves this user (``forebay serve``), if
+        there is one, else in this process, with the same batches in the same order either way; ``True``: in
+        the daemon, which is started if there is none; a path: in the daemon that listens there;
+        ``"process"``: in this process, where all loaders over one dataset and recipe draw from one pool;
+        ``False``: in this process, alone. With ``True``, a path or ``"process"`` every sample is prepared
+        once for all.
     level: what is shared: ``"augmented"`` copies, or only ``"decoded"`` or ``"encoded"`` data.
     order: ``"strict"`` for the exact order; an integer D: no sample comes more than D positions late, and no
         batch waits longer for a slow one; ``"ready"``: whatever the pool has. ``None``: ready where copies
@@ -41,6 +49,7 @@ class DataLoader:
     seed: names the order and every random number; default: that of ``generator``, else 0.
     on_error: ``"raise"``, ``"skip"`` or ``"substitute"`` (repeat a neighbour; see :attr:`valid`).
     decode: ``"exact"``, or ``"scaled"`` to let large JPEGs be decoded at 1/2, 1/4 or 1/8.
+    job: the job's name for the daemon; default: made of the process. A daemon has one live job of a name.
     output: dtype and layout of images, such as ``"float16"`` or ``"float16/channels_last"``; default: what
         the transform ends in.
     """
@@ -73,6 +82,7 @@ class DataLoader:
         seed: int | None = None,
         on_error: str = "raise",
         decode: str = "exact",
+        job: str | None = None,
         output: str | None = None,
     ) -> None:
         _check_torch_rules(num_workers, timeout, prefetch_factor, persistent_workers)
@@ -101,6 +111,7 @@ class DataLoader:
         if not 0 <= mixing <= 1:
             raise ValueError(f"mixing should be between 0 and 1, but got {mixing}")
 
+        _prepare_index(dataset, share)
         self.dataset, transform = _native_dataset(dataset, transform)
         self.batch_size, self.drop_last = batch_size, bool(drop_last)
         self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
@@ -110,14 +121,15 @@ class DataLoader:
         self.pin_memory, self.pin_memory_device = bool(pin_memory), pin_memory_device
         self.batch_sampler, self._sampler = batch_sampler, sampler
         self.shuffle, self.on_error, self.decode, self.output = bool(shuffle), on_error, decode, output
-        self.share, self.level, self.mixing = share, level, float(mixing)
+        self.share = os.fspath(share) if isinstance(share, os.PathLike) else share
+        self.level, self.mixing, self.job = level, float(mixing), job
+        self._ordinal, self._pid = next(_ordinals), os.getpid()
         self.order: str | int = self._resolve_order(order, in_order, batch_size)
         self.seed = _resolve_seed(seed, generator, sampler)
         self._batched = batch_size is not None or batch_sampler is not None
         self._recipe = json.dumps({"steps": lower(transform), "decode": decode})
-        size = _native.recipe_check(self._recipe, output)
-        # Copies are shared where their size is known and the order is the loader's own.
-        self._shares = share == "process" and size is not None and self._own_order
+        #: Copies are shared where their size is known and the order is the loader's own.
+        self._sharable = _native.recipe_check(self._recipe, output) is not None and self._own_order
 
         self._job: Any = None
         self._framework: Any = None
@@ -136,11 +148,12 @@ class DataLoader:
     def _resolve_order(self, order: str | int | None, in_order: bool, batch_size: int | None) -> str | int:
         if order is None and not in_order:
             order = 4 * (batch_size or 1) if self.shuffle else None
+        pooled = self.share not in (False, "auto")
         if order is None:
-            order = "ready" if self.share == "process" and self.shuffle else "strict"
+            order = "ready" if pooled and self.shuffle else "strict"
         if order == "ready":
-            if self.share != "process":
-                raise ValueError("order='ready' draws from a shared pool: pass share='process'")
+            if not pooled:
+                raise ValueError("order='ready' draws from a shared pool: pass share=True or 'process'")
             if not self.shuffle:
                 raise ValueError("order='ready' takes samples as they come, which needs shuffle=True")
             return order
@@ -189,30 +202,44 @@ class DataLoader:
 
     def explain(self) -> str:
         """What is done to a sample, in which form, and where each step runs."""
-        memory, threads = _native.config()
         named = self.order in ("strict", "ready", 0)
         order = (self.order or "strict") if named else f"at most {self.order} positions late"
         head = (
             f"dataset   {self.dataset!r}\n"
             f"batches   {len(self)} of {self.batch_size or 1}, order {order}, shuffle {self.shuffle}, "
             f"seed {self.seed}, on_error {self.on_error}\n"
-            f"engine    embedded, {threads} native threads, {memory / 1e9:.2f} GB budget for all loaders\n"
+            f"engine    {self._engine()}\n"
             f"share     {self._sharing()}\n"
             "recipe\n"
         )
         return head + _native.recipe_explain(self._recipe, self.output)
 
+    def _engine(self) -> str:
+        if isinstance(self._job, _remote.RemoteJob):
+            facts = self.metrics()
+            where = f"daemon at {_remote.socket_of(self.share)}"
+            memory, threads = facts.get("budget_bytes", 0), facts.get("threads", 0)
+            return f"{where}, {threads} native threads, {memory / 1e9:.2f} GB budget for all jobs"
+        if self._job is None and self.share not in (False, "process"):
+            where = f"daemon at {_remote.socket_of(self.share)}"
+            return f"{where} if it answers, else embedded" if self.share == "auto" else where
+        memory, threads = _native.config()
+        return f"embedded, {threads} native threads, {memory / 1e9:.2f} GB budget for all loaders"
+
     def _sharing(self) -> str:
-        if self.share != "process":
-            return "nothing (share='process' shares with other loaders of this process)"
+        if self.share is False:
+            return "nothing (share=True shares with all jobs of this user, 'process' within this process)"
         if not self._own_order:
             return "nothing: samplers run in strict order, with copies of their own"
-        if not self._shares:
+        if not self._sharable:
             return "nothing: the size of augmented images varies; end the geometry with a fixed size"
+        if self.share == "auto" and self.order not in ("strict", 0):
+            return "nothing: share=True shares copies with this order"
         if self.level != "augmented":
             return f"{self.level} data, copies of its own"
         if self.order in ("strict", 0):
-            return "copies with loaders of equal seed and epoch"
+            where = ", in a daemon" if self.share == "auto" else ""
+            return f"copies with loaders of equal seed and epoch{where}"
         return f"copies with all loaders of this dataset and recipe, mixing {self.mixing:g}"
 
     def metrics(self) -> dict[str, Any]:
@@ -246,11 +273,10 @@ class DataLoader:
         else:
             self._keep_generator()
             given = self.batch_sampler is not None
-            received = json.loads(self._received.json())
-            base = received["base"]
+            base, skipped = self._passed()
             indices = iter(source)
             feeder = Feeder(indices, None if given else self.batch_size or 1, base)
-            self._job.start_fed(self._epoch, base, received["skipped"], given)
+            self._job.start_fed(self._epoch, base, skipped, given)
         self._resuming = False
         self._turn += 1
         self._iterating = True
@@ -258,21 +284,59 @@ class DataLoader:
 
     def _open(self) -> None:
         self._framework = framework(self.pin_memory)
-        self._job = _native.Job(
-            self.dataset._native,
-            self._recipe,
-            output=self.output,
-            batch=self.batch_size or 1,
-            drop_last=self.drop_last,
-            late=self.order if isinstance(self.order, int) else 0,
-            seed=self.seed,
-            shuffle=self.shuffle,
-            on_error=self.on_error,
-            ragged=self.collate_fn is not None or not self._batched,
-            share=self._wish() if self._shares else None,
-        )
+        remote = self._connect()
+        if remote is not None:
+            self._job = _remote.RemoteJob(self, remote)
+            return
+        self._job = _native.Job(self.dataset._native, self._recipe, **self._spec(remote=False))
         if self._failures:
             self._job.set_quarantine(self._failures)
+
+    def _connect(self) -> Any:
+        """A connection to the daemon; None where this process does the work."""
+        if self.share in (False, "process"):
+            return None
+        try:
+            return _remote.connect(self.share)
+        except DaemonError:
+            if self.share != "auto":
+                raise
+        except VersionError as problem:
+            if self.share != "auto":
+                raise
+            warnings.warn(f"forebay: the daemon is not used: {problem}", stacklevel=4)
+        return None
+
+    def _spec(self, remote: bool) -> dict[str, Any]:
+        """What a job is, besides its dataset and recipe."""
+        # What "auto" gives must not depend on whether there is a daemon: only equal copies are shared.
+        same = self.share != "auto" or self.order in ("strict", 0)
+        shares = self._sharable and ((remote and same) or self.share == "process")
+        return {
+            "output": self.output,
+            "batch": self.batch_size or 1,
+            "drop_last": self.drop_last,
+            "late": self.order if isinstance(self.order, int) else 0,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "on_error": self.on_error,
+            "ragged": self.collate_fn is not None or not self._batched,
+            "share": self._wish() if shares else None,
+        }
+
+    def _job_name(self) -> str:
+        """``job``, else the scheduler's or the process's; with the rank and the loader's number."""
+        ranks = int(os.environ.get("WORLD_SIZE") or 1)
+        base = self.job or (_scheduled() if ranks > 1 else None) or f"process {_process(os.getpid())}"
+        rank = f" rank {os.environ.get('RANK', 0)}" if ranks > 1 else ""
+        # A forked child is a job of its own.
+        child = f" in {os.getpid()}" if self.job and os.getpid() != self._pid else ""
+        return f"{base}{rank} loader {self._ordinal}{child}"
+
+    def _passed(self) -> tuple[int, int]:
+        """Positions of a fed epoch that are done with, and how many of them were skipped."""
+        received = json.loads(self._received.json())
+        return received["base"], received["skipped"]
 
     def _wish(self) -> dict[str, Any]:
         order = None if self.order == "ready" else 0 if self.order == "strict" else self.order
@@ -442,11 +506,46 @@ def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} should be one of {', '.join(map(repr, choices))}, but got {value!r}")
 
 
-def _check_share(share: str | bool) -> None:
-    if share is True:
-        raise ValueError("share=True needs a daemon, which this version does not have; use share='process'")
-    if share is not False and share not in ("auto", "process"):
-        raise ValueError(f"share should be 'auto', 'process' or False, but got {share!r}")
+def _check_share(share: Any) -> None:
+    if isinstance(share, (bool, os.PathLike)) or share in ("auto", "process"):
+        return
+    if not isinstance(share, str) or os.sep not in share:
+        raise ValueError(
+            "share should be 'auto', 'process', True, False or the path of a daemon's socket, "
+            f"but got {share!r}"
+        )
+
+
+def _prepare_index(dataset: Any, share: Any) -> None:
+    """Let the daemon scan a folder that is not indexed, so that no thread does it in this process."""
+    if share in (False, "process") or not isinstance(dataset, (str, os.PathLike)):
+        return
+    with contextlib.suppress(DaemonError, VersionError):
+        remote = _remote.connect(share)
+        try:
+            remote.open(os.path.abspath(dataset))
+        finally:
+            remote.close()
+
+
+def _scheduled() -> str | None:
+    """What all ranks of a job have in common."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID")
+    if run and run != "none":
+        return run
+    if slurm := os.environ.get("SLURM_JOB_ID"):
+        return f"{slurm}.{os.environ.get('SLURM_STEP_ID', 0)}"
+    return f"parent {_process(os.getppid())}"
+
+
+def _process(pid: int) -> str:
+    """A process, told apart from one of the same number in another container."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            started = stat.read().rpartition(b")")[2].split()[19].decode()
+    except (OSError, IndexError):
+        started = "0"
+    return f"{pid}.{started}"
 
 
 def _check_torch_rules(

@@ -1,6 +1,7 @@
 //! Memory lent to a job: it goes back to where it came from when the last handle is dropped.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 
 use forebay_arena::Buffer;
 
@@ -17,6 +18,16 @@ impl Lease {
     /// Lends `buffer`; `back` gets it when the lease ends. Without `back` it is simply freed.
     pub fn new(buffer: Buffer, back: Option<Return>) -> Self {
         Lease { buffer: Some(buffer), back, pid: std::process::id() }
+    }
+
+    /// Number of the slot, where it is one that another process maps.
+    pub fn slot(&self) -> Option<u64> {
+        self.buffer.as_ref()?.number()
+    }
+
+    /// The descriptor to pass to that process.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.buffer.as_ref()?.descriptor()
     }
 
     /// The bytes.

@@ -11,7 +11,7 @@ pub use lease::Lease;
 
 use std::sync::Arc;
 
-use forebay_recipe::{Dtype, Field, Layout};
+use forebay_recipe::{Column, Field, Layout, Span, Values};
 
 use crate::decode::Pixels;
 
@@ -36,37 +36,6 @@ impl Value {
             Value::Class(_) => Vec::new(),
         }
     }
-}
-
-/// Where one field of a batch, or of one sample of a ragged batch, lies in its slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
-    /// Element type.
-    pub dtype: Dtype,
-    /// Logical shape.
-    pub shape: Vec<usize>,
-    /// Steps between elements, in elements.
-    pub strides: Vec<usize>,
-    /// First byte.
-    pub offset: usize,
-}
-
-/// The values of one field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Values {
-    /// One tensor.
-    Stacked(Span),
-    /// One tensor per sample, because shapes differ.
-    Ragged(Vec<Span>),
-}
-
-/// One field of a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
-    /// What it is.
-    pub field: Field,
-    /// Where it is.
-    pub values: Values,
 }
 
 /// A finished batch; its memory is lent until the last handle is gone.
@@ -149,7 +118,7 @@ fn stacked(first: &Span, samples: usize) -> Span {
 
 #[cfg(test)]
 mod tests {
-    use forebay_recipe::Kind;
+    use forebay_recipe::{Dtype, Kind};
 
     use super::*;
 

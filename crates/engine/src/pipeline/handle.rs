@@ -1,12 +1,15 @@
 //! The job's end of the engine: start an epoch, take batches, leave.
 
-use std::sync::{Arc, Condvar};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_arena::Buffer;
 use forebay_policy::Received;
 
+use super::bell::Bell;
 use super::job::JobState;
+use super::spec::MIN_SLOTS;
 use super::stream::StreamState;
 use super::{Engine, Failure, Shared, State};
 use crate::batch::{Batch, Lease};
@@ -32,13 +35,13 @@ pub struct Job {
     engine: Arc<Engine>,
     id: u64,
     run: u64,
-    arrived: Arc<Condvar>,
+    arrived: Arc<Bell>,
     counters: Arc<Counters>,
     pid: u32,
 }
 
 impl Job {
-    pub(super) fn new(engine: Arc<Engine>, id: u64, arrived: Arc<Condvar>, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(engine: Arc<Engine>, id: u64, arrived: Arc<Bell>, counters: Arc<Counters>) -> Self {
         Job { engine, id, run: 0, arrived, counters, pid: std::process::id() }
     }
 
@@ -48,7 +51,7 @@ impl Job {
     }
 
     /// What happened so far.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
 
@@ -171,13 +174,40 @@ impl Job {
         })
     }
 
+    /// Says that the job, which is in another process, wants its next batch, and for how long it was busy
+    /// with the one before.
+    pub fn ask(&mut self, busy: Duration, samples: u64) -> Result<()> {
+        self.with(|_| ())?;
+        let mut state = self.shared().lock();
+        self.tell_stream(&mut state, |stream, bit| stream.asked(bit, Some((busy, samples))));
+        self.shared().wake(&state);
+        Ok(())
+    }
+
+    /// The next batch, if there is one by now; [`Job::bell`] rings when it is worth asking.
+    pub fn poll_next(&mut self) -> Result<Next> {
+        self.arrived.hush();
+        let shared = self.engine.shared.clone();
+        self.poll(&mut shared.lock())
+    }
+
+    /// Becomes readable when [`Job::poll_next`] may find something; only of a job that is lent to.
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        self.arrived.descriptor()
+    }
+
+    /// Numbers of slots that were lent, came back, and are no more.
+    pub fn retired(&mut self) -> Result<Vec<u64>> {
+        self.with(|job| std::mem::take(&mut job.retired))
+    }
+
     /// The next batch; waits for it no longer than `patience`.
     pub fn next(&mut self, patience: Duration) -> Result<Next> {
         self.with(|_| ())?;
         let start = Instant::now();
         let shared = self.engine.shared.clone();
         let mut state = shared.lock();
-        self.tell_stream(&mut state, |stream, bit| stream.asked(bit));
+        self.tell_stream(&mut state, |stream, bit| stream.asked(bit, None));
         shared.wake(&state);
         let taken = loop {
             match self.poll(&mut state)? {
@@ -190,10 +220,7 @@ impl Job {
                 self.counters.wait_ns.lap(start);
                 return Ok(Next::Waiting);
             }
-            state = self
-                .arrived
-                .wait_timeout(state, patience - waited)
-                .map_or_else(|e| e.into_inner().0, |(guard, _)| guard);
+            state = self.arrived.wait(state, patience - waited);
         };
         self.counters.wait_ns.lap(start);
         drop(state);
@@ -208,11 +235,16 @@ impl Job {
         // Two slots are the job's to hold, more only where the budget gave more.
         let may_hold = job.share.slots.saturating_sub(2).max(2);
         let full = job.lent >= may_hold;
+        let lend = job.spec.lend;
+        // The third is on its way to a process that copies it out and gives it back.
+        if lend && job.lent >= MIN_SLOTS {
+            return Ok(Next::Waiting);
+        }
         let run = job.run(self.run).ok_or(Error::Closed)?;
         if let Some((buffer, label)) = run.done.remove(&run.next) {
             run.next += 1;
             run.fresh = false;
-            let lease = if full {
+            let lease = if full && !lend {
                 let mut own = Buffer::new(buffer.len());
                 own.copy_from_slice(&buffer);
                 job.give_slot(buffer);
@@ -220,6 +252,7 @@ impl Job {
                 Lease::new(own, None)
             } else {
                 job.lent += 1;
+                job.lent_bytes += buffer.len() as u64;
                 Lease::new(buffer, Some(self.returner()))
             };
             job.form();
@@ -259,6 +292,11 @@ impl Job {
             match state.jobs.get_mut(&id) {
                 Some(job) => {
                     job.lent -= 1;
+                    job.lent_bytes -= buffer.len() as u64;
+                    if job.spec.lend {
+                        // A batch may have waited for this one to come back.
+                        job.arrived.ring();
+                    }
                     job.give_slot(buffer);
                     job.form();
                     if let Some((stream, _)) = job.seat {
@@ -266,7 +304,11 @@ impl Job {
                     }
                     shared.wake(&state);
                 }
-                None => shared.gauge.sub(buffer.len() as u64),
+                None => {
+                    shared.gauge.sub(buffer.len() as u64);
+                    state.reserved -= buffer.len() as u64;
+                    state.share_out(&shared.config);
+                }
             }
         })
     }

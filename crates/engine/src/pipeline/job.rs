@@ -1,16 +1,18 @@
 //! The state of one job inside the engine: its runs, its slots, its samples.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Condvar, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
-use forebay_arena::{Buffer, Cut};
+use forebay_arena::Buffer;
 use forebay_policy::{Cut as Cuts, Epoch, Formed, Permutation};
-use forebay_recipe::{CopyName, Field};
+use forebay_recipe::{CopyName, Field, Values};
 
+use super::Client;
+use super::bell::Bell;
 use super::run::{Failure, Filling, Label, Made, Run, Source};
 use super::spec::{OnError, Share, Spec};
 use crate::Error;
-use crate::batch::{Finisher, Plan, Values};
+use crate::batch::{Finisher, Plan};
 use crate::counters::{Counters, Gauge};
 use crate::decode::{Pixels, SLACK};
 use crate::error::{Fault, Stage};
@@ -63,15 +65,19 @@ pub(super) struct JobState {
     pub(super) share: Share,
     /// Samples in the largest batch that the share was planned for.
     pub(super) planned: u64,
-    pub(super) arrived: Arc<Condvar>,
+    pub(super) arrived: Arc<Bell>,
     pub(super) runs: VecDeque<Run>,
     pub(super) filling: Vec<Arc<Filling>>,
     /// Batches of all runs that are begun and not booked.
     pub(super) unfinished: u64,
     pub(super) quarantine: BTreeMap<u64, Failure>,
+    /// Slots in the hands of the job, and their bytes.
     pub(super) lent: u64,
+    pub(super) lent_bytes: u64,
     /// The shared stream it draws from, and its number there.
     pub(super) seat: Option<(u64, u32)>,
+    /// Numbers of slots that were lent and are no more.
+    pub(super) retired: Vec<u64>,
     slots: Vec<Buffer>,
     slots_made: u64,
     samples: Vec<Pixels>,
@@ -82,7 +88,14 @@ pub(super) struct JobState {
 }
 
 impl JobState {
-    pub(super) fn new(id: u64, spec: Spec, finisher: Finisher, share: Share, gauge: Arc<Gauge>) -> Self {
+    pub(super) fn new(
+        id: u64,
+        spec: Spec,
+        finisher: Finisher,
+        share: Share,
+        arrived: Bell,
+        gauge: Arc<Gauge>,
+    ) -> Self {
         JobState {
             id,
             planned: spec.batch,
@@ -91,13 +104,15 @@ impl JobState {
             finisher: Arc::new(finisher),
             counters: Arc::default(),
             share,
-            arrived: Arc::default(),
+            arrived: Arc::new(arrived),
             runs: VecDeque::new(),
             filling: Vec::new(),
             unfinished: 0,
             quarantine: BTreeMap::new(),
             lent: 0,
+            lent_bytes: 0,
             seat: None,
+            retired: Vec::new(),
             slots: Vec::new(),
             slots_made: 0,
             samples: Vec::new(),
@@ -106,6 +121,11 @@ impl JobState {
             next_run: 0,
             gauge,
         }
+    }
+
+    /// Whose part of the cores its work counts to.
+    pub(super) fn client(&self) -> Client {
+        self.seat.map_or(Client::Job(self.id), |(stream, _)| Client::Stream(stream))
     }
 
     fn cut(&self) -> Cuts {
@@ -178,22 +198,24 @@ impl JobState {
         }
     }
 
-    fn take_slot(&mut self, bytes: usize) -> Option<Buffer> {
+    /// A free slot, or the size of one that is to be made.
+    fn take_slot(&mut self, bytes: usize) -> Option<Result<Buffer, usize>> {
         if let Some(at) = self.slots.iter().position(|slot| slot.len() >= bytes) {
-            return Some(self.slots.swap_remove(at));
+            return Some(Ok(self.slots.swap_remove(at)));
         }
         // The share may have got fewer and larger slots.
         while self.slots_made >= self.share.slots {
             let small = self.slots.pop()?;
+            self.retired.extend(small.number());
             self.gauge.sub(small.len() as u64);
             self.slots_made -= 1;
         }
         self.slots_made += 1;
         // Fixed sizes make full slots, so that the shorter last batch does not get one of its own.
         let fixed = self.spec.recipe.output_size().is_some();
-        let buffer = Buffer::new(if fixed { self.share.slot_bytes as usize } else { bytes });
-        self.gauge.add(buffer.len() as u64);
-        Some(buffer)
+        let bytes = if fixed { self.share.slot_bytes } else { self.spec.slot_bytes(bytes as u64) };
+        self.gauge.add(bytes);
+        Some(Err(bytes as usize))
     }
 
     pub(super) fn has_slot(&self) -> bool {
@@ -207,7 +229,7 @@ impl JobState {
     }
 
     fn fill(&mut self) -> Option<Task> {
-        self.filling.retain(|filling| !filling.cut.is_claimed());
+        self.filling.retain(|filling| !filling.is_claimed());
         self.filling.first().cloned().map(Task::Fill)
     }
 
@@ -331,7 +353,7 @@ impl JobState {
     /// Wakes the job when there is nothing left to wait for.
     pub(super) fn tell_end(&self) {
         if self.runs.front().is_some_and(|run| run.is_failed() || run.is_over() || run.is_hungry()) {
-            self.arrived.notify_all();
+            self.arrived.ring();
         }
     }
 
@@ -379,13 +401,13 @@ impl JobState {
                 other: spans[entry].shape.clone(),
                 entry,
             });
-            self.arrived.notify_all();
+            self.arrived.ring();
             return made;
         }
         run.filling += 1;
         self.unfinished += 1;
         let run = run.id;
-        let Some(buffer) = self.take_slot(plan.bytes) else { unreachable!("a slot was free") };
+        let Some(slot) = self.take_slot(plan.bytes) else { unreachable!("a slot was free") };
         let label = Label {
             positions: formed.positions,
             samples: made.iter().map(|made| made.sample).collect(),
@@ -394,11 +416,13 @@ impl JobState {
             plan,
         };
         self.filling.push(Arc::new(Filling {
-            bytes: buffer.len() as u64,
+            bytes: slot.as_ref().map_or_else(|&bytes| bytes as u64, |buffer| buffer.len() as u64),
             job: self.id,
             run,
             number,
-            cut: Cut::new(buffer, label.plan.ends.clone()),
+            lend: self.spec.lend,
+            slot: Mutex::new(slot.ok()),
+            cut: OnceLock::new(),
             made: RwLock::new(made),
             stream,
             finisher: self.finisher.clone(),
@@ -414,18 +438,36 @@ impl JobState {
             Some(run) => {
                 run.filling -= 1;
                 run.done.insert(filling.number, (buffer, filling.label.clone()));
-                self.arrived.notify_all();
+                self.arrived.ring();
             }
             None => self.give_slot(buffer),
         }
+    }
+
+    /// Books a batch that got no slot. Whether nobody did so before.
+    pub(super) fn refused(&mut self, filling: &Arc<Filling>, why: &str) -> bool {
+        let before = self.filling.len();
+        self.filling.retain(|other| !Arc::ptr_eq(other, filling));
+        if self.filling.len() == before {
+            return false;
+        }
+        self.unfinished -= 1;
+        self.slots_made -= 1;
+        self.gauge.sub(filling.bytes);
+        if let Some(run) = self.run(filling.run) {
+            run.filling -= 1;
+            run.halted = true;
+            run.fault.get_or_insert(Error::Budget(why.into()));
+        }
+        self.arrived.ring();
+        true
     }
 }
 
 impl Drop for JobState {
     fn drop(&mut self) {
         // Batches that no thread has begun; the others are, or were, booked by those who fill them.
-        let untouched =
-            |filling: &&Arc<Filling>| Arc::strong_count(filling) == 1 && !filling.cut.is_claimed();
+        let untouched = |filling: &&Arc<Filling>| Arc::strong_count(filling) == 1 && !filling.is_claimed();
         let waiting = self.filling.iter().filter(untouched);
         self.gauge.sub(waiting.map(|filling| filling.bytes).sum());
         let held = self.slots.iter().map(|slot| slot.len()).sum::<usize>()

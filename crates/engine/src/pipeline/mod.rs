@@ -10,6 +10,7 @@
 //! first, then the lowest position of each job in turn. When every job has all the samples and batches in
 //! hand that its share of the budget allows, workers rest.
 
+mod bell;
 mod handle;
 mod job;
 mod run;
@@ -19,15 +20,16 @@ mod stream;
 pub use forebay_policy::share::{Level, Order};
 pub use handle::{Job, Next};
 pub use run::Failure;
-pub use spec::{OnError, Share, Sharing, Spec};
+pub use spec::{MIN_SLOTS, OnError, Share, Sharing, Spec};
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use forebay_arena::Room;
 use forebay_recipe::CopyName;
 
 use crate::batch::{Finisher, Value};
@@ -35,6 +37,7 @@ use crate::counters::{Counter, Gauge};
 use crate::error::{Fault, Stage};
 use crate::prepare::{self, Preparer};
 use crate::{Config, Error, Result};
+use bell::Bell;
 use job::{JobState, Outcome, Prepare, Task, To};
 use run::{Filling, Made};
 use stream::{Key, StreamState};
@@ -67,13 +70,22 @@ struct State {
     streams: BTreeMap<u64, StreamState>,
     next_job: u64,
     next_stream: u64,
-    /// The job served last, so that each gets its turn.
+    /// The job served last, so that each of a stream gets its turn.
     turn: u64,
+    /// Nanoseconds that threads worked for each stream, and for each job without one.
+    served: BTreeMap<Client, u64>,
     reserved: u64,
     idle: usize,
     stopping: bool,
     /// A thread met a bug: what it was doing is lost, so every job is told.
     broken: Option<String>,
+}
+
+/// Who the cores are shared between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Client {
+    Stream(u64),
+    Job(u64),
 }
 
 impl Engine {
@@ -104,6 +116,12 @@ impl Engine {
         self.shared.idle_ns.get()
     }
 
+    /// Its shared streams: their folders, and how many jobs, copies and places for copies each has.
+    pub fn streams(&self) -> Vec<(PathBuf, [u64; 3])> {
+        let state = self.shared.lock();
+        state.streams.values().map(|stream| (stream.root().to_path_buf(), stream.facts())).collect()
+    }
+
     /// Whether no job draws from it.
     pub fn is_idle(&self) -> bool {
         self.shared.lock().jobs.is_empty()
@@ -115,16 +133,23 @@ impl Engine {
             return Err(Error::Invalid("a batch needs at least one sample".into()));
         }
         let finisher = Finisher::new(&spec.recipe, spec.output)?;
+        let bell = if spec.lend { Bell::pollable() } else { Ok(Bell::default()) };
+        let bell = bell.map_err(|e| Error::Invalid(format!("no descriptor is left for the job: {e}")))?;
         let config = &self.shared.config;
         let mut state = self.shared.lock();
         let left = (config.memory - config.scratch()).saturating_sub(state.reserved);
         let share = Share::plan(&spec, &finisher, left, config.memory, config.threads as u64)?;
+        if spec.lend {
+            let least = Share { slots: share.slots.min(MIN_SLOTS), samples: 0, ..share };
+            Room::now().check(least.bytes()).map_err(|short| Error::Budget(short.to_string()))?;
+        }
         state.reserved += share.bytes();
         let id = state.next_job;
         state.next_job += 1;
-        let mut job = JobState::new(id, spec, finisher, share, self.shared.gauge.clone());
+        let mut job = JobState::new(id, spec, finisher, share, bell, self.shared.gauge.clone());
         let (arrived, counters) = (job.arrived.clone(), job.counters.clone());
         let seated = state.seat(&mut job, config.threads as u64, &self.shared.gauge);
+        state.enter(job.client());
         state.jobs.insert(id, job);
         if let Err(error) = seated {
             state.remove(id, config);
@@ -184,7 +209,7 @@ impl Shared {
         };
         let mut state = self.lock();
         state.broken = Some(trouble);
-        state.jobs.values().for_each(|job| job.arrived.notify_all());
+        state.jobs.values().for_each(|job| job.arrived.ring());
     }
 
     /// Gives a job a larger share when a batch is larger than those it was planned for.
@@ -210,7 +235,7 @@ impl Shared {
         let mut preparer = Preparer::open(self.config.scratch() / self.config.threads as u64)?;
         let mut state = self.lock();
         while !state.stopping {
-            let Some(task) = state.task() else {
+            let Some((client, task)) = state.task() else {
                 state.idle += 1;
                 let start = Instant::now();
                 state = self.work.wait(state).unwrap_or_else(|e| e.into_inner());
@@ -219,6 +244,7 @@ impl Shared {
                 continue;
             };
             drop(state);
+            let start = Instant::now();
             state = match task {
                 Task::Fill(filling) => self.fill(&filling),
                 Task::Prepare(task) => {
@@ -232,6 +258,9 @@ impl Shared {
                     state
                 }
             };
+            if let Some(served) = state.served.get_mut(&client) {
+                *served += start.elapsed().as_nanos() as u64;
+            }
             // What was settled may be work for others.
             self.wake(&state);
         }
@@ -240,17 +269,21 @@ impl Shared {
     }
 
     /// Finishes rows until none is left, then books the batch if this was the last.
-    fn fill(&self, filling: &Filling) -> MutexGuard<'_, State> {
+    fn fill(&self, filling: &Arc<Filling>) -> MutexGuard<'_, State> {
         let start = Instant::now();
+        let cut = match filling.cut() {
+            Ok(cut) => cut,
+            Err(why) => return self.refuse(filling, why),
+        };
         let mut whole = None;
         let made = filling.made.read().unwrap_or_else(|e| e.into_inner());
-        while let Some(mut piece) = filling.cut.claim() {
+        while let Some(mut piece) = cut.claim() {
             // Pieces come column by column.
             let (field, sample) = (piece.index() / made.len(), piece.index() % made.len());
             let Made { values, drawn, .. } = &*made[sample];
             filling.finisher.write(&values[field], drawn, &mut piece);
             drop(piece);
-            whole = whole.or_else(|| filling.cut.take());
+            whole = whole.or_else(|| cut.take());
         }
         drop(made);
         let mut free = Vec::new();
@@ -280,23 +313,64 @@ impl Shared {
     }
 }
 
-impl State {
-    /// The next piece of work, each job in its turn.
-    fn task(&mut self) -> Option<Task> {
-        for _ in 0..self.jobs.len() {
-            let later = (Bound::Excluded(self.turn), Bound::Unbounded);
-            let next = self.jobs.range(later).next().or_else(|| self.jobs.first_key_value());
-            self.turn = *next?.0;
-            let Some(job) = self.jobs.get_mut(&self.turn) else { continue };
-            if let Some(task) = job.task() {
-                return Some(task);
+impl Shared {
+    /// Takes back what a batch was to be made of, when there is no memory for it.
+    fn refuse(&self, filling: &Arc<Filling>, why: &str) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        let Some(job) = state.jobs.get_mut(&filling.job) else { return state };
+        if !job.refused(filling, why) {
+            return state;
+        }
+        let free = std::mem::take(&mut *filling.made.write().unwrap_or_else(|e| e.into_inner()));
+        match filling.stream {
+            None => free.into_iter().for_each(|made| job.give_made(made)),
+            Some(id) => {
+                if let Some(stream) = state.streams.get_mut(&id) {
+                    free.into_iter().for_each(|made| stream.give(made));
+                }
+                state.pump(id);
             }
-            let stream = job.seat.and_then(|(id, _)| Some((id, self.streams.get_mut(&id)?)));
-            if let Some(task) = stream.and_then(|(id, stream)| stream.task(id)) {
-                return Some(Task::Prepare(task));
+        }
+        state
+    }
+}
+
+impl State {
+    /// The next piece of work, for the stream that the cores have served least, each of its jobs in turn.
+    fn task(&mut self) -> Option<(Client, Task)> {
+        let mut jobs: Vec<(u64, bool, u64)> = Vec::with_capacity(self.jobs.len());
+        for (&id, job) in &self.jobs {
+            let served = self.served.get(&job.client()).copied().unwrap_or_default();
+            jobs.push((served, id <= self.turn, id));
+        }
+        jobs.sort_unstable();
+        for at in 0..jobs.len() {
+            let (served, _, id) = jobs[at];
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            let client = job.client();
+            let task = job.task().or_else(|| {
+                let (stream, _) = job.seat?;
+                self.streams.get_mut(&stream)?.task(stream).map(Task::Prepare)
+            });
+            if let Some(task) = task {
+                self.turn = id;
+                // Who had nothing to do gains no claim to the cores by it.
+                for (_, _, idle) in &jobs[..at] {
+                    let Some(idle) = self.jobs.get(idle).map(JobState::client) else { continue };
+                    if let Some(its) = self.served.get_mut(&idle) {
+                        *its = (*its).max(served);
+                    }
+                }
+                return Some((client, task));
             }
         }
         None
+    }
+
+    /// Who is new counts from where the least served of the others stands.
+    fn enter(&mut self, client: Client) {
+        let least = self.served.values().copied().min().unwrap_or_default();
+        self.served.entry(client).or_insert(least);
     }
 
     /// Gives a sharing job its place in the stream of its dataset and recipe, which may be a new one.
@@ -318,11 +392,16 @@ impl State {
     /// Takes a job out, with what it reserved.
     fn remove(&mut self, id: u64, config: &Config) -> Option<JobState> {
         let job = self.jobs.remove(&id)?;
-        self.reserved -= job.share.bytes();
+        // What the job still holds counts until it comes back.
+        self.reserved -= job.share.bytes().saturating_sub(job.lent_bytes);
+        if job.seat.is_none() {
+            self.served.remove(&job.client());
+        }
         if let Some((id, bit)) = job.seat {
             let empty = self.streams.get_mut(&id).is_some_and(|stream| stream.leave(bit));
             if empty {
                 self.streams.remove(&id);
+                self.served.remove(&Client::Stream(id));
             } else {
                 self.pump(id);
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use forebay_arena::{Buffer, Cut};
 use forebay_policy::{Epoch, Permutation};
@@ -41,13 +41,40 @@ pub(super) struct Filling {
     pub(super) job: u64,
     pub(super) run: u64,
     pub(super) number: u64,
-    pub(super) cut: Cut,
+    /// The slot is one that another process maps.
+    pub(super) lend: bool,
+    /// A slot that was free; else one is made.
+    pub(super) slot: Mutex<Option<Buffer>>,
+    pub(super) cut: OnceLock<Result<Cut, String>>,
     /// Read by all who fill, taken by the one who finishes.
     pub(super) made: RwLock<Vec<Arc<Made>>>,
     /// The stream that its samples go back to, if they are shared.
     pub(super) stream: Option<u64>,
     pub(super) finisher: Arc<Finisher>,
     pub(super) label: Label,
+}
+
+impl Filling {
+    /// The slot in pieces. Whoever comes first makes it if there was none: filling it with pages takes as
+    /// long as some samples, and nobody's lock is held meanwhile.
+    pub(super) fn cut(&self) -> Result<&Cut, &str> {
+        let cut = self.cut.get_or_init(|| {
+            let slot = self.slot.lock().unwrap_or_else(|e| e.into_inner()).take();
+            let bytes = self.bytes as usize;
+            let buffer = match slot {
+                Some(buffer) => buffer,
+                None if self.lend => Buffer::afford(bytes).map_err(|refused| refused.to_string())?,
+                None => Buffer::new(bytes),
+            };
+            Ok(Cut::new(buffer, self.label.plan.ends.clone()))
+        });
+        cut.as_ref().map_err(String::as_str)
+    }
+
+    /// Whether nothing is left for another thread.
+    pub(super) fn is_claimed(&self) -> bool {
+        matches!(self.cut.get(), Some(Ok(cut)) if cut.is_claimed())
+    }
 }
 
 /// What is known of a batch besides its bytes.

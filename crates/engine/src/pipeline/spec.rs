@@ -11,9 +11,12 @@ use crate::storage::Folder;
 use crate::{Error, Result};
 
 /// Two batches to lend and one in transit.
-const MIN_SLOTS: u64 = 3;
+pub const MIN_SLOTS: u64 = 3;
 /// One more lets the next batch be finished while the job is slow to ask.
 const WANTED_SLOTS: u64 = 4;
+
+/// A slot that is mapped is a multiple of it, on every machine.
+const PAGE: u64 = 1 << 16;
 
 /// What to do with a sample that cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,6 +28,18 @@ pub enum OnError {
     Skip,
     /// Repeat a neighbour and mark it.
     Substitute,
+}
+
+impl OnError {
+    /// Reads `raise`, `skip` or `substitute`.
+    pub fn parse(text: &str) -> Result<Self> {
+        match text {
+            "raise" => Ok(OnError::Raise),
+            "skip" => Ok(OnError::Skip),
+            "substitute" => Ok(OnError::Substitute),
+            other => Err(Error::Invalid(format!("on_error {other:?} is not known"))),
+        }
+    }
 }
 
 /// What a job draws.
@@ -50,6 +65,8 @@ pub struct Spec {
     pub on_error: OnError,
     /// Whether the job can take images of different sizes in one batch.
     pub ragged: bool,
+    /// Batches are for another process: slots that it maps, given on without a copy.
+    pub lend: bool,
     /// Draws from the stream that all sharing jobs of its dataset and recipe have in common.
     pub share: Option<Sharing>,
 }
@@ -67,10 +84,39 @@ pub struct Sharing {
     pub before: Option<(u64, u64)>,
 }
 
+impl Sharing {
+    /// From what a job says: order `None` is ready and 0 strict.
+    pub fn parse(order: Option<u64>, level: &str, mixing: f64, before: Option<(u64, u64)>) -> Result<Self> {
+        if !(0.0..=1.0).contains(&mixing) {
+            return Err(Error::Invalid(format!("mixing {mixing} is not between 0 and 1")));
+        }
+        Ok(Sharing {
+            order: match order {
+                None => Order::Ready,
+                Some(0) => Order::Strict,
+                Some(late) => Order::Late(late),
+            },
+            level: match level {
+                "encoded" => Level::Encoded,
+                "decoded" => Level::Decoded,
+                "augmented" => Level::Augmented,
+                other => return Err(Error::Invalid(format!("level {other:?} is not known"))),
+            },
+            mixing,
+            before,
+        })
+    }
+}
+
 impl Spec {
     /// How it shares, if copies of its recipe can be shared: their size must not vary.
     pub fn sharing(&self) -> Option<Sharing> {
         self.share.filter(|_| self.recipe.output_size().is_some())
+    }
+
+    /// Size of a slot that holds `bytes`: whole pages where they are mapped.
+    pub(super) fn slot_bytes(&self, bytes: u64) -> u64 {
+        if self.lend { bytes.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX) } else { bytes }
     }
 }
 
@@ -111,7 +157,8 @@ impl Share {
             // Sizes vary: half of what is left, split so that every slot can hold a batch of the largest.
             let element = finisher.as_data().dtype.bytes() as u64;
             let parts = least + MIN_SLOTS * spec.batch * element;
-            let sample_bytes = left / 2 / parts;
+            let pages = if spec.lend { MIN_SLOTS * PAGE } else { 0 };
+            let sample_bytes = left.saturating_sub(pages) / 2 / parts;
             if sample_bytes <= SLACK as u64 {
                 return Err(Error::Budget(format!(
                     "{} B are left for {parts} parts of a batch of {} samples; raise FOREBAY_MEMORY or use a smaller batch",
@@ -119,10 +166,10 @@ impl Share {
                     spec.batch
                 )));
             }
-            let slot_bytes = sample_bytes * spec.batch * element + 512 + spec.batch * 8;
+            let slot_bytes = spec.slot_bytes(sample_bytes * spec.batch * element + 512 + spec.batch * 8);
             return Ok(Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes });
         };
-        let slot_bytes = slot_bytes(&fields, &shapes, spec.batch);
+        let slot_bytes = spec.slot_bytes(slot_bytes(&fields, &shapes, spec.batch));
         let sample_bytes = u64::from(height) * u64::from(width) * 3 + SLACK as u64;
         let mut share = Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes };
         if share.bytes() > left {

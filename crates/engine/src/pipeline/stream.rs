@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_policy::share::{self, Demand, Effect, Join, Remainder, Stream};
 use forebay_policy::{Dice, Formed, Received};
@@ -139,14 +140,24 @@ impl StreamState {
         (self.policy.seed(), self.policy.clock())
     }
 
+    /// The folder it serves.
+    pub(super) fn root(&self) -> &Path {
+        self.spec.folder.root()
+    }
+
     /// Jobs, copies in the pool, and how many it may hold.
     pub(super) fn facts(&self) -> [u64; 3] {
         [self.seats.len() as u64, u64::from(self.policy.resident()), u64::from(self.policy.slots())]
     }
 
-    pub(super) fn asked(&mut self, bit: u32) {
+    /// The job asks. One in another process says itself for how long it was busy with how many samples: it
+    /// is sent its next batch before it asks for it.
+    pub(super) fn asked(&mut self, bit: u32, busy: Option<(Duration, u64)>) {
         let now = self.opened.elapsed().as_secs_f64();
         if let Some(seat) = self.seats.get_mut(&bit) {
+            if let Some((busy, samples)) = busy {
+                seat.demand.took(now - busy.as_secs_f64(), samples);
+            }
             seat.demand.asked(now);
         }
         for (&bit, seat) in &self.seats {

@@ -23,6 +23,7 @@ fn spec(folder: Arc<Folder>, batch: u64) -> Spec {
         shuffle: true,
         on_error: OnError::Raise,
         ragged: false,
+        lend: false,
         share: None,
     }
 }

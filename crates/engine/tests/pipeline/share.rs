@@ -29,6 +29,7 @@ fn spec(folder: Arc<Folder>, batch: u64, order: Order) -> Spec {
         shuffle: true,
         on_error: OnError::Raise,
         ragged: false,
+        lend: false,
         share: Some(sharing(order)),
     }
 }

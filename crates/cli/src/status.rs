@@ -1,0 +1,211 @@
+//! `forebay status` and `forebay stop`: ask the daemon how it is, and tell it to end.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::Args;
+use forebay_wire::client::{Client, Error};
+use forebay_wire::{self as wire, Done, default_socket};
+use serde_json::{Value, json};
+
+use crate::Answer;
+use crate::hint::Hinted;
+
+/// A daemon has a few seconds to answer what it was asked; after this it hangs.
+const END: Duration = Duration::from_secs(20);
+
+/// Arguments of `forebay status`.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Where the daemon listens; default: forebay.sock in the user's runtime directory.
+    #[arg(long, env = "FOREBAY_SOCKET")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Arguments of `forebay stop`.
+#[derive(Debug, Args)]
+pub(crate) struct Stop {
+    /// Where the daemon listens; default: forebay.sock in the user's runtime directory.
+    #[arg(long, env = "FOREBAY_SOCKET")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// A connection, or nothing where nobody listens.
+fn connect(socket: &Path) -> Result<Option<Client>> {
+    match Client::connect(socket) {
+        Ok(client) => Ok(Some(client)),
+        Err(Error::Nobody { .. }) => Ok(None),
+        Err(error) => bail!(error),
+    }
+}
+
+impl Status {
+    /// Prints; the answer is no when there is no daemon.
+    pub(crate) fn run(self) -> Result<Answer> {
+        let socket = self.socket.unwrap_or_else(default_socket);
+        let Some(mut client) = connect(&socket)? else {
+            if self.json {
+                println!("{}", json!({ "socket": socket, "running": false }));
+            } else {
+                eprintln!("no daemon serves {}; `forebay serve` starts one", socket.display());
+            }
+            return Ok(Answer::No);
+        };
+        let wire::Answer::Status(status) = client.call(wire::Ask::Status(Done {}))? else {
+            bail!("the daemon gave no status")
+        };
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&as_json(&socket, &status))?);
+        } else {
+            print!("{}", table(&socket, &status));
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+impl Stop {
+    /// Tells the daemon to end and waits until it has; the answer is no when there is none.
+    pub(crate) fn run(self) -> Result<Answer> {
+        let socket = self.socket.unwrap_or_else(default_socket);
+        let Some(mut client) = connect(&socket)? else {
+            eprintln!("no daemon serves {}", socket.display());
+            return Ok(Answer::No);
+        };
+        client.call(wire::Ask::Stop(Done {}))?;
+        drop(client);
+        let start = Instant::now();
+        while connect(&socket).is_ok_and(|client| client.is_some()) || socket.exists() {
+            if start.elapsed() > END {
+                let hint = "`forebay status` shows its process; end that";
+                bail!(Hinted::new("the daemon was told to end and still answers", hint));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(Answer::Yes)
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn number(job: &wire::StatusJob, name: &str) -> u64 {
+    job.numbers.iter().find(|number| number.name == name).map_or(0, |number| number.value)
+}
+
+fn path(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn as_json(socket: &Path, status: &wire::Status) -> Value {
+    let jobs = status.jobs.iter().map(|job| {
+        let numbers = job.numbers.iter().map(|n| (n.name.clone(), json!(n.value)));
+        json!({
+            "job": job.name, "pid": job.pid, "dataset": path(&job.root), "batch": job.batch,
+            "epoch": job.epoch, "received": job.received, "samples": job.samples, "lent": job.lent,
+            "age_seconds": seconds(job.age_ns),
+            "counters": numbers.collect::<serde_json::Map<_, _>>(),
+        })
+    });
+    let streams = status.streams.iter().map(|stream| {
+        json!({
+            "dataset": path(&stream.root), "jobs": stream.jobs,
+            "pool_copies": stream.copies, "pool_slots": stream.slots,
+        })
+    });
+    json!({
+        "socket": socket, "running": true, "pid": status.pid, "release": status.release,
+        "up_seconds": seconds(status.up_ns), "budget_bytes": status.memory, "bytes": status.bytes,
+        "peak_bytes": status.peak_bytes, "threads": status.threads,
+        "idle_seconds": seconds(status.idle_ns), "draining": status.draining,
+        "jobs": jobs.collect::<Vec<_>>(), "streams": streams.collect::<Vec<_>>(),
+    })
+}
+
+fn table(socket: &Path, status: &wire::Status) -> String {
+    let mut text = format!(
+        "daemon    process {} (Forebay {}), up {:.0} s{}\n\
+         socket    {}\n\
+         memory    {:.2} of {:.2} GB, at most {:.2}\n\
+         threads   {}, idle for {:.0} of {:.0} s\n",
+        status.pid,
+        status.release,
+        seconds(status.up_ns),
+        if status.draining { ", ending" } else { "" },
+        socket.display(),
+        status.bytes as f64 / 1e9,
+        status.memory as f64 / 1e9,
+        status.peak_bytes as f64 / 1e9,
+        status.threads,
+        seconds(status.idle_ns),
+        seconds(status.up_ns) * status.threads as f64,
+    );
+    for stream in &status.streams {
+        text.push_str(&format!(
+            "stream    {}: {} jobs, {} copies in a pool for {}\n",
+            path(&stream.root),
+            stream.jobs,
+            stream.copies,
+            stream.slots
+        ));
+    }
+    if status.jobs.is_empty() {
+        text.push_str("\nno jobs\n");
+        return text;
+    }
+    let width = status.jobs.iter().map(|job| job.name.chars().count()).max().unwrap_or(0).max(3);
+    text.push_str(&format!(
+        "\n{:<width$} {:>8} {:>6} {:>6} {:>7} {:>10} {:>10} {:>9} {:>5}\n",
+        "job", "process", "batch", "epoch", "done", "delivered", "samples/s", "waited", "lent"
+    ));
+    for job in &status.jobs {
+        let age = seconds(job.age_ns).max(1e-9);
+        let done = 100.0 * job.received as f64 / job.samples.max(1) as f64;
+        let delivered = number(job, "deliveries");
+        let waited = format!("{:.1} s", seconds(number(job, "wait_ns")));
+        text.push_str(&format!(
+            "{:<width$} {:>8} {:>6} {:>6} {:>7} {:>10} {:>10.0} {:>9} {:>5}\n",
+            job.name,
+            job.pid,
+            job.batch,
+            job.epoch,
+            format!("{done:.0} %"),
+            delivered,
+            delivered as f64 / age,
+            waited,
+            job.lent
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_a_row_with_its_rate() {
+        let delivered = wire::Number { name: "deliveries".into(), value: 300 };
+        let job = wire::StatusJob {
+            name: "train".into(),
+            pid: 7,
+            batch: 64,
+            epoch: 2,
+            received: 50,
+            samples: 100,
+            numbers: vec![delivered],
+            age_ns: 2_000_000_000,
+            ..Default::default()
+        };
+        let status = wire::Status { pid: 3, memory: 4_000_000_000, jobs: vec![job], ..Default::default() };
+        let text = table(Path::new("/s"), &status);
+        assert!(text.contains("train        7     64      2    50 %        300        150"), "{text}");
+        let json = as_json(Path::new("/s"), &status);
+        assert_eq!(json["jobs"][0]["counters"]["deliveries"], 300);
+        assert_eq!(json["running"], true);
+    }
+}

@@ -1,0 +1,122 @@
+//! Between what is sent and what the engine knows.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forebay_engine::batch::Batch;
+use forebay_engine::pipeline::{Failure, OnError, Sharing, Spec};
+use forebay_engine::storage::Folder;
+use forebay_engine::{self as engine, Error};
+use forebay_recipe::{Kind, Layout, Output, Recipe, Span, Values};
+use forebay_wire as wire;
+
+pub(crate) fn path(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(bytes.to_vec()))
+}
+
+/// What the job asks for, checked.
+pub(crate) fn spec(join: &wire::Join, folder: Arc<Folder>) -> Result<Spec, Error> {
+    let share = match &join.sharing {
+        None => None,
+        Some(sharing) => Some(Sharing::parse(
+            sharing.order,
+            &sharing.level,
+            sharing.mixing,
+            sharing.seed.zip(sharing.clock),
+        )?),
+    };
+    let output = if join.output.is_empty() { Output::default() } else { Output::parse(&join.output)? };
+    Ok(Spec {
+        folder,
+        recipe: Recipe::from_json(&join.recipe)?,
+        output,
+        batch: join.batch,
+        drop_last: join.drop_last,
+        late: join.late,
+        seed: join.seed,
+        shuffle: join.shuffle,
+        on_error: OnError::parse(&join.on_error)?,
+        ragged: join.ragged,
+        lend: true,
+        share,
+    })
+}
+
+pub(crate) fn failure(failure: &Failure) -> wire::Failure {
+    wire::Failure {
+        sample: failure.sample,
+        path: failure.path.as_os_str().as_bytes().to_vec(),
+        stage: failure.stage.clone(),
+        cause: failure.cause.clone(),
+    }
+}
+
+pub(crate) fn known(failure: wire::Failure) -> Failure {
+    let wire::Failure { sample, path: file, stage, cause } = failure;
+    Failure { sample, path: path(&file), stage, cause }
+}
+
+/// What a job is told, with the class of its exception.
+pub(crate) fn fault(error: &Error) -> wire::Fault {
+    use wire::FaultKind as K;
+    let mut failure = None;
+    let kind = match error {
+        Error::Sample { sample, path, stage, fault } => {
+            failure = Some(wire::Failure {
+                sample: *sample,
+                path: path.as_os_str().as_bytes().to_vec(),
+                stage: stage.to_string(),
+                cause: fault.to_string(),
+            });
+            if matches!(fault, engine::Fault::Changed { .. }) { K::Changed } else { K::Sample }
+        }
+        Error::NotFound(_) => K::NotFound,
+        Error::Io { .. } => K::Storage,
+        Error::Newer { .. } => K::Version,
+        Error::Budget(_) => K::Budget,
+        Error::Ragged { .. } => K::Ragged,
+        Error::Recipe(_) => K::Recipe,
+        Error::Invalid(_) => K::Invalid,
+        Error::Closed => K::Closed,
+        _ => K::Other,
+    };
+    wire::Fault { kind: kind.into(), text: error.to_string(), failure }
+}
+
+pub(crate) fn batch(batch: &Batch, slot: u64) -> wire::Batch {
+    let columns = batch.columns.iter().map(|column| {
+        let (spans, ragged) = match &column.values {
+            Values::Stacked(one) => (vec![span(one)], false),
+            Values::Ragged(spans) => (spans.iter().map(span).collect(), true),
+        };
+        let kind = match column.field.kind {
+            Kind::Image => "image",
+            Kind::Class => "class",
+            _ => "other",
+        };
+        wire::Column {
+            name: column.field.name.clone(),
+            kind: kind.into(),
+            dtype: column.field.dtype.name().into(),
+            channels_last: column.field.layout == Layout::ChannelsLast,
+            spans,
+            ragged,
+        }
+    });
+    wire::Batch {
+        slot,
+        columns: columns.collect(),
+        positions: batch.positions.clone(),
+        samples: batch.samples.clone(),
+        valid: batch.valid.clone(),
+        skipped: batch.skipped.clone(),
+        ..wire::Batch::default()
+    }
+}
+
+fn span(span: &Span) -> wire::Span {
+    let sizes = |list: &[usize]| list.iter().map(|&size| size as u64).collect();
+    wire::Span { offset: span.offset as u64, shape: sizes(&span.shape), strides: sizes(&span.strides) }
+}
