@@ -1,6 +1,5 @@
 """Data that is made once per session; no test writes outside pytest's temporary folders."""
 
-import os
 import signal
 
 import forebay
@@ -27,7 +26,7 @@ def patience():
         raise TimeoutError("the test took too long")
 
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(amount(40, 900))
+    signal.alarm(amount(120, 900))
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

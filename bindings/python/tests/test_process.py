@@ -10,48 +10,7 @@ import time
 import pictures
 import pytest
 from amounts import amount
-
-#: Most programs run as if torch were not installed: importing it takes seconds.
-HIDE = 'import sys; sys.modules["torch"] = None'
-HEAD = """
-import os, signal, sys, threading, time
-import forebay
-root = sys.argv[1]
-crop = [{"op": "random_resized_crop", "height": 16, "width": 16, "scale": [0.08, 1], "ratio": [0.75, 1.33]}]
-
-def make(**options):
-    return forebay.DataLoader(root, **({"batch_size": 8, "shuffle": True, "transform": crop} | options))
-
-def native_threads():
-    names = [open(f"/proc/self/task/{t}/comm").read() for t in os.listdir("/proc/self/task")]
-    return sum(name.startswith("forebay") for name in names)
-"""
-
-
-def start(code, *args, torch=False, **env):
-    return subprocess.Popen(
-        [sys.executable, "-c", ("" if torch else HIDE) + HEAD + textwrap.dedent(code), *map(str, args)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {k: str(v) for k, v in env.items()},
-    )
-
-
-def finish(child, timeout=120):
-    try:
-        out, err = child.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        raise AssertionError(f"did not end: {child.communicate()}") from None
-    return child.returncode, out, err
-
-
-def run(code, *args, timeout=120, **options):
-    """Runs `code`, which must end well and print nothing to stderr; returns what it printed."""
-    status, out, err = finish(start(code, *args, **options), timeout)
-    assert (status, err) == (0, ""), f"exit {status}, stderr:\n{err}"
-    return out
+from children import HEAD, HIDE, finish, run, start
 
 
 def test_importing_starts_no_thread_and_does_not_import_torch(small):

@@ -231,7 +231,6 @@ def test_what_cannot_be_shared_says_so(small):
 
 def test_wrong_arguments_are_named(small):
     for options, message in [
-        (dict(share=True), "needs a daemon"),
         (dict(share="somewhere"), "share should be"),
         (dict(level="finished"), "level should be"),
         (dict(mixing=1.5), "between 0 and 1"),

@@ -1,7 +1,6 @@
 //! `forebay serve`: the daemon that feeds every job of this user from one pool.
 
 use std::fs::{self, OpenOptions};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -154,7 +153,7 @@ impl Serve {
             command.args(value.map(|value| [flag.to_string(), value]).into_iter().flatten());
         }
         command.envs(GPUS.map(|name| (name, "")));
-        command.current_dir("/").stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).process_group(0);
+        command.current_dir("/").stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         command.spawn().context("cannot start the daemon")
     }
 }

@@ -21,6 +21,9 @@ const VICTIMS: usize = 16;
 /// never ask for it.
 const AHEAD_SECONDS: f64 = 2.0;
 const AHEAD_STEPS: u64 = 4;
+/// For an epoch that a job may never begin, no more than so many of its steps or this part of the epoch.
+const NEXT_STEPS: u64 = 2;
+const NEXT_PART: u64 = 20;
 /// Fixed point of scores.
 const ONE: i32 = 1024;
 
@@ -148,7 +151,10 @@ impl Stream {
     fn run_ahead(&mut self, job: u32) -> Option<Wish> {
         let state = self.job(job);
         let seconds = state.demand.unwrap_or(0.0) * AHEAD_SECONDS;
-        let enough = (AHEAD_STEPS * state.full()).max(seconds as u64).min(u64::from(state.target));
+        let mut enough = (AHEAD_STEPS * state.full()).max(seconds as u64).min(u64::from(state.target));
+        if let Some(next) = &state.next {
+            enough = enough.min((NEXT_STEPS * state.full()).max(next.share / NEXT_PART));
+        }
         if u64::from(state.stock()) >= enough || self.needs.open(job) == 0 {
             return None;
         }
