@@ -205,7 +205,7 @@ def test_a_job_that_does_not_fit_is_refused_with_the_sum(daemon, small):
 
 
 def test_ten_jobs_that_start_together_read_the_folder_once(own, tmp_path_factory):
-    small = pictures.folder(tmp_path_factory.mktemp("400"), 400, classes=2, size=(24, 18))
+    small = pictures.folder(tmp_path_factory.mktemp("thousand"), 1000, classes=2, size=(24, 18))
     code = """
         loader = make(batch_size=8, mixing=0)
         epoch = iter(loader)
@@ -215,7 +215,7 @@ def test_ten_jobs_that_start_together_read_the_folder_once(own, tmp_path_factory
     """
     jobs = [child(code, small, own.socket) for _ in range(10)]
     ends = [list(map(int, end.split())) for end in together(jobs)]
-    assert all(end[0] == 400 for end in ends)
+    assert all(end[0] == 1000 for end in ends)
     size = sum(file.stat().st_size for file in small.rglob("*.jpg"))
     read = sum(end[1] for end in ends)
     assert read <= 1.1 * size, f"{read / size:.2f} times the folder was read"

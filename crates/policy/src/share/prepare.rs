@@ -23,7 +23,7 @@ const AHEAD_SECONDS: f64 = 2.0;
 const AHEAD_STEPS: u64 = 4;
 /// For an epoch that a job may never begin, no more than so many of its steps or this part of the epoch.
 const NEXT_STEPS: u64 = 2;
-const NEXT_PART: u64 = 20;
+const NEXT_PART: u64 = 50;
 /// Fixed point of scores.
 const ONE: i32 = 1024;
 
