@@ -77,6 +77,7 @@ impl Job {
     /// Begins an epoch of the job's own order after what was received of it. What was prepared ahead for
     /// it is used; what was prepared for another epoch is dropped.
     pub fn start(&mut self, epoch: u64, received: &Received) -> Result<()> {
+        check_epoch(epoch)?;
         let fresh = *received == Received::default();
         if let Some((id, bit)) = self.with(|job| job.seat)? {
             return self.start_shared(id, bit, epoch, received);
@@ -139,6 +140,7 @@ impl Job {
     /// Begins an epoch whose samples are fed, after `base` of them, of which `skipped` failed; `given`: each
     /// feeding is one batch.
     pub fn start_fed(&mut self, epoch: u64, base: u64, skipped: u64, given: bool) -> Result<()> {
+        check_epoch(epoch)?;
         self.run = self.with(|job| {
             job.cancel(|_| false);
             job.open_fed(epoch, base, skipped, given)
@@ -333,6 +335,11 @@ impl Job {
         drop(state);
         self.with(|job| job.quarantine = failures.into_iter().map(|f| (f.sample, f)).collect())
     }
+}
+
+/// The epoch after must have a number too.
+fn check_epoch(epoch: u64) -> Result<()> {
+    if epoch < 1 << 62 { Ok(()) } else { Err(Error::Invalid(format!("there is no epoch {epoch}"))) }
 }
 
 impl Drop for Job {
