@@ -153,7 +153,7 @@ impl Liar {
     }
 
     /// Reads until the daemon has closed the connection.
-    fn is_closed(mut self) -> bool {
+    fn closed(mut self) -> bool {
         let mut sink = [0; 4096];
         loop {
             match self.socket.read(&mut sink) {
@@ -182,7 +182,8 @@ fn every_lie_ends_its_connection_and_nothing_else() {
     let house = House::open();
     let mut honest = house.honest("honest");
     honest.whole_epoch();
-    let lies: Vec<(&str, Box<dyn Fn(&House) -> Liar>)> = vec![
+    type Lie = Box<dyn Fn(&House) -> Liar>;
+    let lies: Vec<(&str, Lie)> = vec![
         ("nothing asked", Box::new(|h| with(Liar::met(h), |l| l.raw(&frame(&[]))))),
         ("no hello", Box::new(|h| with(Liar::connect(h), |l| l.ask(Ask::Status(Done {}))))),
         (
@@ -245,7 +246,7 @@ fn every_lie_ends_its_connection_and_nothing_else() {
         ("no message", Box::new(|h| with(Liar::met(h), |l| l.raw(&frame(&[0xff; 40]))))),
     ];
     for (what, lie) in lies {
-        assert!(lie(&house).is_closed(), "{what}");
+        assert!(lie(&house).closed(), "{what}");
         honest.whole_epoch();
     }
 }
