@@ -44,8 +44,12 @@ impl Remote {
 
     /// Asks and waits, looking for Ctrl-C meanwhile.
     fn call(&self, py: Python<'_>, ask: Ask, patience: Option<Duration>) -> PyResult<Answer> {
-        let start = Instant::now();
         let id = self.with(py, |client| client.send(ask))?;
+        self.wait(py, id, patience)
+    }
+
+    fn wait(&self, py: Python<'_>, id: u64, patience: Option<Duration>) -> PyResult<Answer> {
+        let start = Instant::now();
         loop {
             if let Some(answer) = self.with(py, |client| client.answer(id, PATIENCE))? {
                 return Ok(answer);
@@ -126,12 +130,14 @@ impl Remote {
 
     /// Begins an epoch after what was received of it (JSON), which was so many samples.
     fn start(&self, py: Python<'_>, epoch: u64, received: String, count: u64) -> PyResult<()> {
-        self.with(py, |client| client.start(Start { epoch, received, fed: None }, count))
+        let id = self.with(py, |client| client.start(Start { epoch, received, fed: None }, count))?;
+        self.wait(py, id, Some(DEADLINE)).map(|_| ())
     }
 
     fn start_fed(&self, py: Python<'_>, epoch: u64, base: u64, skipped: u64, given: bool) -> PyResult<()> {
         let start = Start { epoch, received: String::new(), fed: Some(Fed { base, skipped, given }) };
-        self.with(py, |client| client.start(start, base - skipped.min(base)))
+        let id = self.with(py, |client| client.start(start, base - skipped.min(base)))?;
+        self.wait(py, id, Some(DEADLINE)).map(|_| ())
     }
 
     fn feed(&self, py: Python<'_>, samples: Vec<u64>) -> PyResult<()> {

@@ -187,7 +187,10 @@ impl Session {
             Ask::Join(join) => self.join(id, join),
             Ask::Start(start) => {
                 let result = self.start(&start)?;
-                self.done(id, result)
+                self.done(id, result)?;
+                // A job that left in between is told so when it asks.
+                let _ = self.seat()?.job.make_slot();
+                Ok(())
             }
             Ask::Feed(feed) => {
                 let result = self.feed(&feed)?;

@@ -96,7 +96,8 @@ struct Honest {
 impl Honest {
     fn whole_epoch(&mut self) {
         let start = Start { epoch: self.epoch, received: String::new(), fed: None };
-        self.client.start(start, 0).expect("started");
+        let id = self.client.start(start, 0).expect("asked");
+        self.client.answer(id, Duration::from_secs(60)).expect("started").expect("in time");
         self.epoch += 1;
         let mut seen = Vec::new();
         loop {

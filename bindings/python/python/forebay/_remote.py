@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,13 +67,20 @@ class RemoteJob:
     """
 
     def __init__(self, loader: DataLoader, native: Any) -> None:
-        self._loader, self._native = loader, native
+        # The loader has this job: a reference back would keep a dropped loader alive.
+        self._weak, self._native = weakref.ref(loader), native
         self._failures: list[tuple[int, str, str, str]] = list(loader._failures)
         #: How the epoch that is being iterated was started, and what was fed to it.
         self._begun: Callable[[], None] | None = None
         self._fed: list[list[int]] = []
         self._ended = False
         self._join()
+
+    @property
+    def _loader(self) -> DataLoader:
+        loader = self._weak()
+        assert loader is not None  # nobody else asks
+        return loader
 
     def _join(self) -> None:
         loader = self._loader
@@ -149,18 +158,20 @@ class RemoteJob:
         return self._asked(lambda native: native.next(timeout))
 
     def metrics(self) -> dict[str, Any]:
-        return dict(self._native.metrics()) if self._native.is_mine() else {}
+        with contextlib.suppress(DaemonError):
+            if self._native.is_mine():
+                return dict(self._native.metrics())
+        return {}
 
     def clock(self) -> tuple[int, int] | None:
         clock: tuple[int, int] | None = self._native.clock()
         return clock
 
     def quarantine(self) -> list[tuple[int, str, str, str]]:
-        try:
+        # What is known of a lost daemon stays known.
+        with contextlib.suppress(DaemonError):
             if self._native.is_mine():
                 self._failures = self._native.quarantine()
-        except DaemonError:
-            pass  # what is known stays known
         return self._failures
 
     def set_quarantine(self, failures: list[tuple[int, str, str, str]]) -> None:

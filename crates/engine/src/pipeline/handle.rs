@@ -176,6 +176,24 @@ impl Job {
         })
     }
 
+    /// Makes a first slot while workers make the first samples: its pages take as long as half a batch.
+    pub fn make_slot(&mut self) -> Result<()> {
+        let Some(bytes) = self.with(JobState::first_slot)? else { return Ok(()) };
+        let slot = Buffer::afford(bytes).ok();
+        let mut state = self.shared().lock();
+        match state.jobs.get_mut(&self.id) {
+            Some(job) => {
+                job.give_first(slot);
+                if let Some((stream, _)) = job.seat {
+                    state.pump(stream);
+                }
+                self.shared().wake(&state);
+            }
+            None => self.shared().gauge.sub(bytes as u64),
+        }
+        Ok(())
+    }
+
     /// Says that the job, which is in another process, wants its next batch, and for how long it was busy
     /// with the one before.
     pub fn ask(&mut self, busy: Duration, samples: u64) -> Result<()> {

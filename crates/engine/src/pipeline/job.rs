@@ -80,6 +80,8 @@ pub(super) struct JobState {
     pub(super) retired: Vec<u64>,
     slots: Vec<Buffer>,
     slots_made: u64,
+    /// The first slot is being made while its samples are.
+    making: bool,
     samples: Vec<Pixels>,
     samples_out: u64,
     samples_made: u64,
@@ -115,6 +117,7 @@ impl JobState {
             retired: Vec::new(),
             slots: Vec::new(),
             slots_made: 0,
+            making: false,
             samples: Vec::new(),
             samples_out: 0,
             samples_made: 0,
@@ -218,7 +221,33 @@ impl JobState {
         Some(Err(bytes as usize))
     }
 
+    /// Bytes of a first slot, which the caller makes and gives; nothing where sizes vary.
+    pub(super) fn first_slot(&mut self) -> Option<usize> {
+        if self.slots_made > 0 || self.spec.recipe.output_size().is_none() {
+            return None;
+        }
+        (self.slots_made, self.making) = (1, true);
+        self.gauge.add(self.share.slot_bytes);
+        Some(self.share.slot_bytes as usize)
+    }
+
+    /// Takes the first slot, or hears that there is none: then whoever fills a batch tries again.
+    pub(super) fn give_first(&mut self, slot: Option<Buffer>) {
+        self.making = false;
+        match slot {
+            Some(slot) => self.give_slot(slot),
+            None => {
+                self.slots_made -= 1;
+                self.gauge.sub(self.share.slot_bytes);
+            }
+        }
+        self.form();
+    }
+
     pub(super) fn has_slot(&self) -> bool {
+        if self.making && self.slots.is_empty() {
+            return false;
+        }
         self.slots_made - (self.slots.len() as u64) < self.share.slots
     }
 

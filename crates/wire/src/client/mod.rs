@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 use forebay_arena::View;
 use forebay_recipe::{Column, Dtype, Field, Kind, Layout, Span, Values};
 use rustix::event::PollFlags;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::geteuid;
 
 use crate::frame::{Frames, Trouble, wait};
 use crate::message::{self, Answer, Ask, Done, Fault, Hello, Reply, Request, Start, Wants};
@@ -29,6 +31,8 @@ use link::Link;
 const AHEAD: usize = 2;
 /// A request that is not answered by then has failed.
 pub const DEADLINE: Duration = Duration::from_secs(30);
+/// Whoever does not greet or let go by then hangs.
+const GREETING: Duration = Duration::from_secs(5);
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -116,6 +120,12 @@ impl Client {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(|e| nobody(e.into()))?;
         connect(&socket, &address).map_err(|e| nobody(e.into()))?;
+        // In a directory that others can write in somebody else may listen.
+        let owner = socket_peercred(&socket).map_err(|e| nobody(e.into()))?.uid;
+        if owner != geteuid() {
+            let text = format!("it belongs to user {}", owner.as_raw());
+            return Err(nobody(io::Error::new(io::ErrorKind::PermissionDenied, text)));
+        }
         let mut client = Client {
             link: Arc::new(Link::new(socket)),
             frames: Frames::default(),
@@ -135,7 +145,8 @@ impl Client {
             release: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
         };
-        client.call(Ask::Hello(hello))?;
+        let id = client.send(Ask::Hello(hello))?;
+        client.answer(id, GREETING)?.ok_or(Error::Lost(Trouble::Late))?;
         Ok(client)
     }
 
@@ -203,11 +214,12 @@ impl Client {
         Ok(())
     }
 
-    /// Begins an epoch; batches of the one before that are on their way go back.
-    pub fn start(&mut self, start: Start, received: u64) -> Result<(), Error> {
+    /// Begins an epoch; batches of the one before that are on their way go back. [`Client::answer`] says
+    /// whether it has begun.
+    pub fn start(&mut self, start: Start, received: u64) -> Result<u64, Error> {
         self.cancel()?;
         self.received = received;
-        self.call(Ask::Start(start)).map(|_| ())
+        self.send(Ask::Start(start))
     }
 
     fn cancel(&mut self) -> Result<(), Error> {
@@ -301,10 +313,22 @@ impl Client {
         self.waited
     }
 
-    /// Leaves. Batches that the job holds stay valid, and count for the daemon until they are dropped.
+    /// Leaves, as dropping does, and waits a moment until the daemon knows. Batches that the job holds stay
+    /// valid, and count for the daemon until they are dropped.
     pub fn leave(&mut self) -> Result<(), Error> {
         self.cancel()?;
-        self.call(Ask::Leave(Done {})).map(|_| ())
+        let id = self.send(Ask::Leave(Done {}))?;
+        self.answer(id, GREETING).map(|_| ())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // The socket stays open while batches are held.
+        if self.is_mine() {
+            // A daemon that is gone has forgotten the job.
+            let _ = self.send(Ask::Leave(Done {}));
+        }
     }
 }
 
