@@ -1,6 +1,6 @@
 //! How much memory and how many threads a process gives to loading.
 
-use std::fs;
+use forebay_arena::Room;
 
 use crate::{Error, Result};
 
@@ -26,7 +26,7 @@ impl Config {
         let memory = match (memory, set("FOREBAY_MEMORY")) {
             (Some(bytes), _) => bytes,
             (None, Some(text)) => parse_bytes(&text)?,
-            (None, None) => (allowed_memory() / 4).min(MOST),
+            (None, None) => (Room::now().allowed() / 4).min(MOST),
         };
         let threads = match (threads, set("FOREBAY_THREADS")) {
             (Some(threads), _) => threads,
@@ -77,36 +77,6 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
     Ok(bytes as u64)
 }
 
-/// What the cgroup allows, else what the machine has.
-fn allowed_memory() -> u64 {
-    let read = |path: &str| fs::read_to_string(path).ok();
-    let total = read("/proc/meminfo")
-        .and_then(|text| {
-            let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
-        })
-        .map_or(4 << 30, |kib| kib << 10);
-    let group = read("/proc/self/cgroup").unwrap_or_default();
-    let mut limits = Vec::new();
-    for line in group.lines() {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
-        if controllers.is_empty() {
-            // Version 2: every ancestor may set a limit.
-            let mut path = path.trim_end_matches('/');
-            loop {
-                limits.extend(read(&format!("/sys/fs/cgroup{path}/memory.max")));
-                let Some(end) = path.rfind('/') else { break };
-                path = &path[..end];
-            }
-        } else if controllers.split(',').any(|c| c == "memory") {
-            limits.extend(read(&format!("/sys/fs/cgroup/memory{path}/memory.limit_in_bytes")));
-            limits.extend(read("/sys/fs/cgroup/memory/memory.limit_in_bytes"));
-        }
-    }
-    limits.iter().filter_map(|text| text.trim().parse::<u64>().ok()).fold(total, u64::min)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,10 +90,5 @@ mod tests {
         for bad in ["", "GB", "-1", "1XB", "1e99GB", "nan"] {
             assert!(parse_bytes(bad).is_err(), "{bad:?}");
         }
-    }
-
-    #[test]
-    fn the_machine_allows_something() {
-        assert!(allowed_memory() > LEAST);
     }
 }
