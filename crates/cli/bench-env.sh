@@ -58,6 +58,7 @@ uv pip install --quiet $(pinned torch torchvision pillow numpy) >&2
 peer DALI nvidia-dali-cuda120
 peer WebDataset webdataset
 peer SPDL spdl
+peer TensorSocket tensorsocket
 peer FFCV setuptools wheel numba opencv-python-headless pytorch-pfn-extras numpy
 case "$failed" in
 *FFCV*) ;;

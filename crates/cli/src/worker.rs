@@ -96,19 +96,14 @@ impl Worker {
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<_> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         if lines.is_empty() {
-            return "the process ended without a word".into();
+            return "nothing on stderr".into();
         }
         lines[lines.len().saturating_sub(6)..].join("\n    ")
     }
 
-    /// CPU time that the process and its own workers have used, in clock ticks.
-    pub(crate) fn busy_ticks(&self) -> u64 {
-        let group = self.child.id().to_string();
-        let Ok(entries) = fs::read_dir("/proc") else { return 0 };
-        entries
-            .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok())
-            .filter_map(|stat| ticks_of_group(&stat, &group))
-            .sum()
+    /// The process group that the process leads; [`ticks`] tells the CPU time of groups.
+    pub(crate) fn group(&self) -> u32 {
+        self.child.id()
     }
 
     fn end(&mut self, patience: Duration) {
@@ -139,14 +134,24 @@ impl Drop for Worker {
     }
 }
 
-/// User and system time in one line of `/proc/*/stat`, if its process belongs to `group`.
-fn ticks_of_group(stat: &str, group: &str) -> Option<u64> {
+/// CPU time that the processes of `groups` have used, in clock ticks, with those that ended.
+pub(crate) fn ticks(groups: &[u32]) -> u64 {
+    let Ok(entries) = fs::read_dir("/proc") else { return 0 };
+    entries
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok())
+        .filter_map(|stat| ticks_of_groups(&stat, groups))
+        .sum()
+}
+
+/// User and system time in one line of `/proc/*/stat`, of the process and of children it has waited
+/// for, if it belongs to one of `groups`.
+fn ticks_of_groups(stat: &str, groups: &[u32]) -> Option<u64> {
     // The name in parentheses may hold anything, so fields are counted from behind it.
     let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    if *fields.get(2)? != group {
+    if !groups.contains(&fields.get(2)?.parse().ok()?) {
         return None;
     }
-    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+    fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum()
 }
 
 #[cfg(test)]
@@ -157,10 +162,10 @@ mod tests {
 
     #[test]
     fn a_stat_line_is_read_behind_the_name() {
-        let stat = "77 (a) b (c) S 1 42 42 0 -1 4194560 1 2 3 4 150 25 0 0 20 0 1 0";
-        assert_eq!(ticks_of_group(stat, "42"), Some(175));
-        assert_eq!(ticks_of_group(stat, "1"), None);
-        assert_eq!(ticks_of_group("nonsense", "1"), None);
+        let stat = "77 (a) b (c) S 1 42 42 0 -1 4194560 1 2 3 4 150 25 7 1 20 0 1 0";
+        assert_eq!(ticks_of_groups(stat, &[7, 42]), Some(183));
+        assert_eq!(ticks_of_groups(stat, &[1]), None);
+        assert_eq!(ticks_of_groups("nonsense", &[1]), None);
     }
 
     #[test]

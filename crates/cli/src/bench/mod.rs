@@ -2,13 +2,16 @@
 //!
 //! Machines drift by tens of percent within an hour, so no figure here stands alone: all sides of a
 //! bench live side by side in one run, take turns in short rounds in a random order, and are compared
-//! round by round. `single` holds the sequence; `side` what a side is; `stat` the numbers; `report` and
-//! `plot` what the user sees.
+//! round by round. `single` and `sharing` hold the sequences; `script` is a loader in a Python process,
+//! `stat` the numbers, `report` and `plot` what the user sees.
 
 mod data;
 pub(crate) mod machine;
 mod plot;
 pub(crate) mod report;
+mod script;
+mod setup;
+mod sharing;
 mod side;
 mod single;
 mod stat;
@@ -29,6 +32,8 @@ pub(crate) struct Bench {
 enum Which {
     /// One training job: JPEG, random crop to 224x224, flip, normalise, float32 batches of 64.
     Single(single::Single),
+    /// 1, 2, 4 and 8 training processes on the same images at once: what they get together, and for what CPU time.
+    Sharing(sharing::Sharing),
 }
 
 impl Bench {
@@ -36,6 +41,7 @@ impl Bench {
     pub(crate) fn run(self) -> Result<Answer> {
         match self.which {
             Which::Single(single) => single.run(),
+            Which::Sharing(sharing) => sharing.run(),
         }
     }
 }

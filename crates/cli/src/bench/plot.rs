@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::report::{METRIC, Report};
+use super::report::{Measured, Report};
 use crate::svg;
 
 const LEFT: f64 = 170.0;
@@ -13,7 +13,9 @@ const TOP: f64 = 56.0;
 
 /// The whole file's text.
 pub(crate) fn svg(report: &Report) -> String {
-    let results = report.results();
+    // Benches name their rates first.
+    let metric = report.results().first().map_or("", |one| one.metric);
+    let results: Vec<&Measured> = report.results().iter().filter(|one| one.metric == metric).collect();
     let most = results.iter().map(|one| one.p90).fold(1.0, f64::max);
     let (step, end) = svg::axis(most);
     let x = |value: f64| LEFT + WIDTH * value / end;
@@ -21,7 +23,7 @@ pub(crate) fn svg(report: &Report) -> String {
     let bottom = height - 30.0;
     let machine = report.machine();
     let below = format!("{}, {} threads", machine.cpu, machine.threads);
-    let mut text = svg::page(width, height, &format!("{METRIC}, median with p10 to p90"), &below);
+    let mut text = svg::page(width, height, &format!("{metric}, median with p10 to p90"), &below);
     for (tick, label) in svg::ticks(0.0, end, step) {
         let at = x(tick);
         text += &svg::line([at, TOP], [at, bottom], "stroke=\"#ddd\"");
@@ -31,7 +33,7 @@ pub(crate) fn svg(report: &Report) -> String {
         let middle = TOP + ROW * (row as f64 + 0.5);
         let colour = match one.side {
             "forebay" => "#1b6ca8",
-            "native" | "decode" => "#9bbbd4",
+            "native" | "decode" | "forebay-unshared" => "#9bbbd4",
             _ => "#c9a35f",
         };
         let (low, high) = (x(one.p10), x(one.p90));

@@ -5,8 +5,15 @@ use serde::Serialize;
 use super::machine::Machine;
 use super::stat::{self, Interval};
 
-/// The unit of every rate here.
-pub(crate) const METRIC: &str = "images/s";
+/// What is measured, and how many digits after the point it is given with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Metric {
+    pub(crate) name: &'static str,
+    pub(crate) digits: i32,
+}
+
+/// The metric of one job.
+pub(crate) const IMAGES: Metric = Metric { name: "images/s", digits: 2 };
 
 /// All turns of one side in one case; `None` where it could not run.
 #[derive(Debug, Clone)]
@@ -15,16 +22,29 @@ pub(crate) struct Series {
     pub(crate) side: &'static str,
     /// Which of its ways, or which epoch.
     pub(crate) case: String,
-    /// A rate for each round.
-    pub(crate) rates: Vec<Option<f64>>,
+    /// Of what.
+    pub(crate) metric: Metric,
+    /// A value for each round.
+    pub(crate) values: Vec<Option<f64>>,
 }
 
 /// A ratio to report: two sides with their cases, and the case that names it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Pair {
-    pub(crate) of: (&'static str, &'static str),
-    pub(crate) over: (&'static str, &'static str),
-    pub(crate) case: &'static str,
+    of: (&'static str, String),
+    over: (&'static str, String),
+    case: String,
+}
+
+impl Pair {
+    /// `of` over `over`, told as `case`.
+    pub(crate) fn new(
+        of: (&'static str, impl Into<String>),
+        over: (&'static str, impl Into<String>),
+        case: impl Into<String>,
+    ) -> Self {
+        Self { of: (of.0, of.1.into()), over: (over.0, over.1.into()), case: case.into() }
+    }
 }
 
 /// The printed result.
@@ -41,11 +61,11 @@ pub(crate) struct Report {
 pub(crate) struct Measured {
     pub(crate) side: &'static str,
     pub(crate) case: String,
-    metric: &'static str,
+    pub(crate) metric: &'static str,
     pub(crate) median: f64,
     pub(crate) p10: f64,
     pub(crate) p90: f64,
-    runs: usize,
+    pub(crate) runs: usize,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -60,26 +80,28 @@ struct Ratio {
 }
 
 impl Report {
-    /// Statistics of `series`, and of those `pairs` that have both sides.
+    /// Statistics of `series`, and ratios of `metric` for those `pairs` that have both sides.
     pub(crate) fn new(
         bench: &'static str,
         machine: Machine,
         series: &[Series],
+        metric: Metric,
         pairs: &[Pair],
         seed: u64,
     ) -> Self {
-        let find =
-            |(side, case): (&str, &str)| series.iter().find(|one| one.side == side && one.case == case);
+        let find = |(side, case): &(&str, String)| {
+            series.iter().find(|one| one.side == *side && one.case == *case && one.metric == metric)
+        };
         let ratios = pairs.iter().filter_map(|pair| {
-            let (of, over) = (find(pair.of)?, find(pair.over)?);
+            let (of, over) = (find(&pair.of)?, find(&pair.over)?);
             let Interval { value, low, high } =
-                stat::bootstrap_median(&stat::paired(&of.rates, &over.rates), seed)?;
+                stat::bootstrap_median(&stat::paired(&of.values, &over.values), seed)?;
             let [value, low, high] = [value, low, high].map(|number| round(number, 4));
             Some(Ratio {
                 of: of.side,
                 over: over.side,
-                case: pair.case.into(),
-                metric: METRIC,
+                case: pair.case.clone(),
+                metric: metric.name,
                 value,
                 low,
                 high,
@@ -106,28 +128,35 @@ impl Report {
 
     /// Lines for a terminal: rates, then paired ratios with their intervals, then one sentence.
     pub(crate) fn table(&self) -> String {
-        let mut text =
-            format!("{:<12}{:<14}{:>10}{:>10}{:>10}{:>6}\n", "side", "case", METRIC, "p10", "p90", "runs");
+        let mut text = format!(
+            "{:<12}{:<14}{:>10}{:>10}{:>10}{:>6}\n",
+            "side", "case", IMAGES.name, "p10", "p90", "runs"
+        );
         for one in &self.results {
             text.push_str(&format!(
                 "{:<12}{:<14}{:>10.0}{:>10.0}{:>10.0}{:>6}\n",
                 one.side, one.case, one.median, one.p10, one.p90, one.runs
             ));
         }
-        if !self.ratios.is_empty() {
+        text.push_str(&self.comparison());
+        text.push_str(&self.sum());
+        text
+    }
+
+    /// Lines for a terminal: paired ratios with their intervals.
+    pub(crate) fn comparison(&self) -> String {
+        let names: Vec<_> =
+            self.ratios.iter().map(|ratio| format!("{} / {}", ratio.of, ratio.over)).collect();
+        let Some(longest) = names.iter().map(String::len).max() else { return String::new() };
+        let width = longest.max(22) + 2;
+        let mut text =
+            format!("\n{:<width$}{:<14}{:>8}  {}\n", "paired ratio", "case", "median", "95 % interval");
+        for (name, ratio) in names.iter().zip(&self.ratios) {
             text.push_str(&format!(
-                "\n{:<24}{:<14}{:>8}  {}\n",
-                "paired ratio", "case", "median", "95 % interval"
-            ));
-        }
-        for ratio in &self.ratios {
-            let name = format!("{} / {}", ratio.of, ratio.over);
-            text.push_str(&format!(
-                "{name:<24}{:<14}{:>8.2}  {:.2} to {:.2}\n",
+                "{name:<width$}{:<14}{:>8.2}  {:.2} to {:.2}\n",
                 ratio.case, ratio.value, ratio.low, ratio.high
             ));
         }
-        text.push_str(&self.sum());
         text
     }
 
@@ -143,8 +172,9 @@ impl Report {
             .map(|ratio| format!("{:.2} x {}", ratio.value, ratio.over))
             .collect();
         format!(
-            "\nforebay exact: {:.0} {METRIC} on {} threads; {}\n",
+            "\nforebay exact: {:.0} {} on {} threads; {}\n",
             ours.median,
+            IMAGES.name,
             self.machine.threads,
             peers.join(", ")
         )
@@ -167,8 +197,8 @@ impl Measured {
 }
 
 fn measured(series: &Series) -> Option<Measured> {
-    let rates: Vec<f64> = series.rates.iter().flatten().copied().collect();
-    Measured::new(series.side, &series.case, METRIC, &rates, 2)
+    let values: Vec<f64> = series.values.iter().flatten().copied().collect();
+    Measured::new(series.side, &series.case, series.metric.name, &values, series.metric.digits)
 }
 
 fn round(number: f64, digits: i32) -> f64 {
@@ -182,8 +212,12 @@ pub(crate) mod tests {
     use serde_json::Value;
 
     pub(crate) fn report() -> Report {
-        let series =
-            |side, case: &str, rates: &[Option<f64>]| Series { side, case: case.into(), rates: rates.into() };
+        let series = |side, case: &str, values: &[Option<f64>]| Series {
+            side,
+            case: case.into(),
+            metric: IMAGES,
+            values: values.into(),
+        };
         Report::new(
             "single",
             Machine::read(2),
@@ -192,10 +226,11 @@ pub(crate) mod tests {
                 series("torch", "later", &[Some(500.0), Some(400.0), Some(500.0)]),
                 series("dali", "later", &[None, None, None]),
             ],
+            IMAGES,
             &[
-                Pair { of: ("forebay", "exact"), over: ("torch", "later"), case: "exact" },
-                Pair { of: ("forebay", "exact"), over: ("dali", "later"), case: "exact" },
-                Pair { of: ("forebay", "exact"), over: ("ffcv", "later"), case: "exact" },
+                Pair::new(("forebay", "exact"), ("torch", "later"), "exact"),
+                Pair::new(("forebay", "exact"), ("dali", "later"), "exact"),
+                Pair::new(("forebay", "exact"), ("ffcv", "later"), "exact"),
             ],
             0,
         )

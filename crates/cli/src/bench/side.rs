@@ -1,28 +1,23 @@
 //! One way of loading, ready to take its turn: [`Side`].
 //!
-//! Loaders used from Python are processes that live through the whole run and speak a line protocol
-//! (`sides/protocol.py`); bare loops over the codecs run in this process. A round first takes some
-//! batches untimed, which empties what a loader prefetched while it waited for its turn, and then
-//! measures from the arrival of the last of those to the arrival of the last timed one.
+//! Loaders used from Python are processes that live through the whole run; bare loops over the codecs
+//! run in this process. A round first takes some batches untimed, which empties what a loader prefetched
+//! while it waited for its turn, and then measures from the arrival of the last of those to the arrival
+//! of the last timed one.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use forebay_recipe::Recipe;
 use serde::{Deserialize, Serialize};
 
 use super::data::Data;
+use super::script::{BATCH, Python, SIZE};
 use crate::rng::Rng;
-use crate::worker::Worker;
+use crate::worker;
 
-/// Samples in a batch.
-pub(crate) const BATCH: usize = 64;
-const SIZE: usize = 224;
-
-/// Conversion of a whole data set, or compilation, may stand before the first answer.
-const PREPARING: Duration = Duration::from_secs(900);
 const MEASURING: Duration = Duration::from_secs(600);
 
 /// Long enough for most loaders to fill their queues again.
@@ -56,34 +51,6 @@ pub(crate) trait Side {
     fn settle(&mut self) {}
 }
 
-/// What the script of a side is told.
-#[derive(Debug, Clone, Serialize)]
-pub(crate) struct Config<'a> {
-    data: &'a Path,
-    cache: &'a Path,
-    case: &'a str,
-    batch: usize,
-    size: usize,
-    threads: usize,
-    seed: u64,
-}
-
-impl<'a> Config<'a> {
-    /// `cache` is where a side keeps converted copies of `data`.
-    pub(crate) fn new(data: &'a Path, cache: &'a Path, case: &'a str, threads: usize, seed: u64) -> Self {
-        Self { data, cache, case, batch: BATCH, size: SIZE, threads, seed }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Reply {
-    Ready { ready: String },
-    Missing { missing: String },
-    Failed { error: String },
-    Turn(Turn),
-}
-
 #[derive(Debug, Serialize)]
 #[serde(tag = "cmd", rename_all = "lowercase")]
 enum Ask {
@@ -91,69 +58,35 @@ enum Ask {
     Round { skip: usize, batches: usize },
 }
 
-/// A loader in a Python process.
-#[derive(Debug)]
-pub(crate) struct Python(Worker);
-
-/// How a Python side started.
-#[derive(Debug)]
-pub(crate) enum Started {
-    /// With what it says it is.
-    Ready(String),
-    /// A package is not installed.
-    Missing(String),
-}
-
-impl Python {
-    /// Starts the process; [`Python::wait`] says whether it can run.
-    pub(crate) fn open(python: &Path, script: &str, config: &Config<'_>) -> Result<Self> {
-        let whole = [include_str!("sides/protocol.py"), script].concat();
-        Ok(Self(Worker::open(python, &whole, config)?))
-    }
-
-    /// Waits until imports and conversions are done.
-    pub(crate) fn wait(&mut self) -> Result<Started> {
-        match self.0.receive(PREPARING)?.with_context(|| self.0.last_words())? {
-            Reply::Ready { ready } => Ok(Started::Ready(ready)),
-            Reply::Missing { missing } => Ok(Started::Missing(missing)),
-            Reply::Failed { error } => bail!(error),
-            Reply::Turn(_) => bail!("it measured before it was asked to"),
-        }
-    }
-
-    fn ask(&mut self, ask: &Ask) -> Result<Turn> {
-        self.0.send(ask)?;
-        match self.0.receive(MEASURING)?.with_context(|| self.0.last_words())? {
-            Reply::Turn(turn) => Ok(turn),
-            Reply::Failed { error } => bail!(error),
-            other => bail!("an answer out of turn: {other:?}"),
-        }
-    }
-}
-
 impl Side for Python {
     fn first(&mut self) -> Result<Option<Turn>> {
-        self.ask(&Ask::Epoch).map(Some)
+        self.send(&Ask::Epoch)?;
+        self.receive(MEASURING).map(Some)
     }
 
     fn round(&mut self, skip: usize, batches: usize) -> Result<Turn> {
-        self.ask(&Ask::Round { skip, batches })
+        self.send(&Ask::Round { skip, batches })?;
+        self.receive(MEASURING)
     }
 
-    /// Waits for the CPU time of the process and its workers to stand still.
     fn settle(&mut self) {
-        let start = Instant::now();
-        thread::sleep(SETTLE_LEAST);
-        let mut before = self.0.busy_ticks();
-        while start.elapsed() < SETTLE_MOST {
-            thread::sleep(SETTLE_STEP);
-            let now = self.0.busy_ticks();
-            // One tick is what polling a queue costs.
-            if now <= before + 1 {
-                return;
-            }
-            before = now;
+        settle(&[self.group()]);
+    }
+}
+
+/// Waits for the CPU time of process groups to stand still.
+pub(crate) fn settle(groups: &[u32]) {
+    let start = Instant::now();
+    thread::sleep(SETTLE_LEAST);
+    let mut before = worker::ticks(groups);
+    while start.elapsed() < SETTLE_MOST {
+        thread::sleep(SETTLE_STEP);
+        let now = worker::ticks(groups);
+        // One tick is what polling a queue costs.
+        if now <= before + groups.len() as u64 {
+            return;
         }
+        before = now;
     }
 }
 
@@ -213,6 +146,9 @@ fn recipe() -> Result<Recipe> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::super::script::{Config, Started};
     use super::*;
 
     const SCRIPT: &str = r#"
@@ -223,33 +159,22 @@ class Batch:
 def check(_): pass
 def batches(n):
     for _ in range(n): yield Batch()
-serve(lambda: "toy 1", lambda: batches(3), lambda: batches(10))
+def prepare(): return "toy 1"
+def first(): return batches(3)
+def later(): return batches(10)
 "#;
-
-    fn toy(script: &str) -> Python {
-        let config = Config::new(Path::new("data"), Path::new("cache"), "later", 2, 0);
-        Python::open(Path::new("python3"), script, &config).unwrap()
-    }
 
     #[test]
     fn a_side_answers_in_turn_and_its_prints_do_no_harm() {
-        let mut side = toy(SCRIPT);
+        let config = Config::new(Path::new("data"), Path::new("cache"), 2);
+        let parts = [SCRIPT, include_str!("sides/single.py")];
+        let mut side = Python::open(Path::new("python3"), &parts, &config).unwrap();
         assert!(matches!(side.wait().unwrap(), Started::Ready(version) if version == "toy 1"));
         assert_eq!(side.first().unwrap().unwrap().images, 3 * 64);
         assert_eq!(side.round(2, 4).unwrap().images, 4 * 64);
         side.settle();
         let error = side.round(2, 4).unwrap_err();
         assert!(error.to_string().contains("StopIteration"), "{error}");
-    }
-
-    #[test]
-    fn a_missing_package_is_told_from_a_failure() {
-        let mut missing = toy("def prepare(): import no_such_package\nserve(prepare, None, None)");
-        assert!(matches!(missing.wait().unwrap(), Started::Missing(why) if why.contains("no_such_package")));
-        let mut broken = toy("def prepare(): raise ValueError('bad shard')\nserve(prepare, None, None)");
-        assert_eq!(broken.wait().unwrap_err().to_string(), "ValueError: bad shard");
-        let mut dead = toy("raise SystemExit('gone')");
-        assert_eq!(dead.wait().unwrap_err().to_string(), "gone");
     }
 
     #[test]

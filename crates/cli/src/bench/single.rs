@@ -1,58 +1,29 @@
 //! `forebay bench single`: one job, every loader, taking turns.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::data::Data;
-use super::machine::{self, Machine};
-use super::plot;
-use super::report::{Pair, Report, Series};
-use super::side::{BATCH, Bare, Config, Python, Side, Started};
-use crate::generate::Parameters;
+use super::machine::Machine;
+use super::report::{IMAGES, Pair, Report, Series};
+use super::script::{Config, Python, Started};
+use super::setup::{CURE, Pace, SEED, Setup, warn};
+use super::side::{Bare, Side};
+use crate::Answer;
 use crate::hint::Hinted;
-use crate::rng::Rng;
-use crate::{Answer, cache, demo, hint, python};
-
-const SEED: u64 = 1;
-const CLASSES: u64 = 100;
-const CURE: &str = "`make bench-env` makes a Python environment with every side; or name one with --python";
 
 /// Arguments of `forebay bench single`.
 #[derive(Debug, Args)]
 pub(crate) struct Single {
-    /// Fewer and shorter rounds: under 3 minutes, for a first look.
-    #[arg(long)]
-    quick: bool,
-    /// Print JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// Rounds that every side takes part in; default: 24, or 4 with --quick, or fewer when time runs out.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    rounds: Option<u64>,
-    /// An image folder with JPEGs; generated if it does not exist. Default: a generated one in the cache.
-    #[arg(long)]
-    data: Option<PathBuf>,
-    /// How many JPEGs to generate; default: 2000, or 1000 with --quick.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(64..))]
-    images: Option<u64>,
-    /// Threads or worker processes of each side, and the cores they share.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1024))]
-    threads: u64,
-    /// The Python that has the loaders; default: .bench-env, the active environment, else python3.
-    #[arg(long, env = "FOREBAY_PYTHON")]
-    python: Option<PathBuf>,
+    #[command(flatten)]
+    setup: Setup,
     /// Only these sides.
     #[arg(long, value_delimiter = ',')]
     sides: Vec<Name>,
-    /// Also draw the rates into this file.
-    #[arg(long)]
-    svg: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -143,17 +114,9 @@ impl Single {
     /// Data, sides, rounds, report.
     pub(crate) fn run(self) -> Result<Answer> {
         let begun = Instant::now();
-        let threads = self.threads as usize;
-        let plan = Plan::new(self.quick, self.rounds);
-        let data = self.data()?;
-        machine::keep_to(threads);
-        let bytes = data.warm()?;
-        eprintln!(
-            "{} JPEGs, {:.0} KB each on average, in {}",
-            data.files.len(),
-            bytes as f64 / data.files.len() as f64 / 1e3,
-            data.root.display()
-        );
+        let threads = self.setup.threads();
+        let plan = Plan::new(self.setup.quick, self.setup.rounds);
+        let data = self.setup.open()?;
         let mut machine = Machine::read(threads);
         let (mut sides, absent) = self.start(&data, threads, &mut machine)?;
         if absent.contains(&Name::Torch) {
@@ -162,31 +125,10 @@ impl Single {
         }
         take_turns(&mut sides, plan, begun)?;
         let report = report(machine, &sides);
-        if let Some(file) = &self.svg {
-            fs::write(file, plot::svg(&report))
-                .with_context(|| format!("cannot write {}", file.display()))?;
-        }
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{}", report.table());
-        }
+        self.setup.show(&report, &report.table())?;
         let lost = |name| sides.iter().any(|one| one.entry.name == name && !one.alive);
         let whole = !absent.contains(&Name::Forebay) && !lost(Name::Forebay) && !lost(Name::Torch);
         Ok(if whole { Answer::Yes } else { Answer::No })
-    }
-
-    fn data(&self) -> Result<Data> {
-        let images = self.images.unwrap_or(if self.quick { 1000 } else { 2000 });
-        let parameters = Parameters { images, classes: CLASSES.min(images), seed: SEED };
-        let root = match &self.data {
-            Some(root) => root.clone(),
-            None => cache::folder("generated")?.join(parameters.folder()),
-        };
-        if self.data.is_none() || !root.exists() {
-            demo::prepare(&root, parameters)?;
-        }
-        Data::open(&root, BATCH)
     }
 
     /// Starts all Python sides at once, then waits for each: imports and conversions overlap.
@@ -197,9 +139,7 @@ impl Single {
         machine: &mut Machine,
     ) -> Result<(Vec<Running>, BTreeSet<Name>)> {
         let wanted = |entry: &&Entry| self.sides.is_empty() || self.sides.contains(&entry.name);
-        let copies = cache::folder("bench")?.join(format!("{:016x}", data.fingerprint));
-        fs::create_dir_all(&copies).with_context(|| format!("cannot create {}", copies.display()))?;
-        let python = python::find(self.python.as_deref(), &[Path::new(".bench-env")]);
+        let (copies, python) = (self.setup.copies(data)?, self.setup.python());
 
         let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?);
         bar.enable_steady_tick(Duration::from_millis(200));
@@ -208,8 +148,8 @@ impl Single {
         for entry in ENTRIES.iter().filter(wanted) {
             let process = match entry.script {
                 Some(script) => {
-                    let config = Config::new(&data.root, &copies, entry.case, threads, SEED);
-                    Some(Python::open(&python, script, &config)?)
+                    let config = Config { decode: entry.case, ..Config::new(&data.root, &copies, threads) };
+                    Some(Python::open(&python, &[script, include_str!("sides/single.py")], &config)?)
                 }
                 None => None,
             };
@@ -247,29 +187,19 @@ impl Single {
     }
 }
 
-/// A side may fail without ending the others' run.
-fn warn(error: &anyhow::Error) {
-    eprint!("{}", hint::render(error).replacen("error:", "warning:", 1));
-}
-
 /// First epochs, then rounds; a new random order each time.
 fn take_turns(sides: &mut [Running], plan: Plan, begun: Instant) -> Result<()> {
     let turns = (plan.firsts + plan.rounds) * sides.len();
     let bar = ProgressBar::new(turns as u64).with_style(ProgressStyle::with_template(
         "{wide_bar} {pos}/{len} turns, {elapsed} (about {eta} left) {msg}",
     )?);
-    let mut rng = Rng::new(SEED, 1);
-    let mut longest = Duration::ZERO;
+    let mut pace = Pace::new(begun, plan.limit);
     for turn in 0..plan.firsts + plan.rounds {
-        let mut order: Vec<usize> = (0..sides.len()).collect();
-        rng.shuffle(&mut order);
         let is_first = turn < plan.firsts;
-        if begun.elapsed().saturating_add(longest) > plan.limit {
-            let (done, limit) = (turn.saturating_sub(plan.firsts), plan.limit.as_secs());
-            bar.suspend(|| eprintln!("warning: stopped after {done} rounds to stay within {limit} s"));
+        let Some(order) = pace.next(sides.len()) else {
+            bar.suspend(|| eprintln!("{}", pace.excuse(turn.saturating_sub(plan.firsts))));
             break;
-        }
-        let start = Instant::now();
+        };
         for index in order {
             let one = &mut sides[index];
             bar.set_message(format!("{} {}", one.entry.side, one.entry.case));
@@ -292,9 +222,6 @@ fn take_turns(sides: &mut [Running], plan: Plan, begun: Instant) -> Result<()> {
             }
             bar.inc(1);
         }
-        if !is_first {
-            longest = longest.max(start.elapsed());
-        }
     }
     bar.finish_and_clear();
     Ok(())
@@ -306,30 +233,23 @@ fn report(machine: Machine, sides: &[Running]) -> Report {
         "later" => "first".to_owned(),
         case => format!("{case}-first"),
     };
-    let later = sides.iter().map(|one| Series {
+    let series = |one: &Running, case: String, values: &[Option<f64>]| Series {
         side: one.entry.side,
-        case: one.entry.case.into(),
-        rates: one.later.clone(),
-    });
-    let firsts = sides.iter().map(|one| Series {
-        side: one.entry.side,
-        case: first(one.entry.case),
-        rates: one.first.clone(),
-    });
+        case,
+        metric: IMAGES,
+        values: values.into(),
+    };
+    let later = sides.iter().map(|one| series(one, one.entry.case.into(), &one.later));
+    let firsts = sides.iter().map(|one| series(one, first(one.entry.case), &one.first));
     let series: Vec<Series> = later.chain(firsts).collect();
     let others = || ENTRIES.iter().filter(|entry| entry.name != Name::Forebay);
-    let exact =
-        |entry: &Entry| Pair { of: ("forebay", "exact"), over: (entry.side, entry.case), case: "exact" };
-    let first = |entry: &Entry| Pair {
-        of: ("forebay", "exact-first"),
-        over: (entry.side, "first"),
-        case: "exact-first",
-    };
+    let exact = |entry: &Entry| Pair::new(("forebay", "exact"), (entry.side, entry.case), "exact");
+    let first = |entry: &Entry| Pair::new(("forebay", "exact-first"), (entry.side, "first"), "exact-first");
     let mut pairs: Vec<Pair> = others().map(exact).collect();
-    pairs.push(Pair { of: ("forebay", "scaled"), over: ("torch", "later"), case: "scaled" });
-    pairs.push(Pair { of: ("native", "later"), over: ("decode", "later"), case: "later" });
+    pairs.push(Pair::new(("forebay", "scaled"), ("torch", "later"), "scaled"));
+    pairs.push(Pair::new(("native", "later"), ("decode", "later"), "later"));
     pairs.extend(others().map(first));
-    Report::new("single", machine, &series, &pairs, SEED)
+    Report::new("single", machine, &series, IMAGES, &pairs, SEED)
 }
 
 #[cfg(test)]

@@ -13,6 +13,10 @@ def prepare():
 def pipeline():
     from nvidia.dali import fn, pipeline_def, types
 
+    finish = {"dtype": types.FLOAT, "mean": MEAN_255, "std": STD_255}
+    if OUTPUT == "uint8":
+        finish = {"dtype": types.UINT8}
+
     @pipeline_def(
         batch_size=BATCH, num_threads=THREADS, device_id=None, seed=SEED, prefetch_queue_depth=2
     )
@@ -31,11 +35,9 @@ def pipeline():
         images = fn.resize(images, size=[SIZE, SIZE], interp_type=types.INTERP_LINEAR)
         images = fn.crop_mirror_normalize(
             images,
-            dtype=types.FLOAT,
             output_layout="CHW",
-            mean=MEAN_255,
-            std=STD_255,
             mirror=fn.random.coin_flip(),
+            **finish,
         )
         return images, labels
 
@@ -54,4 +56,9 @@ def batches(epochs):
         yield torch.from_dlpack(images.as_tensor())
 
 
-serve(prepare, lambda: batches(1), lambda: batches(100_000))
+def first():
+    return batches(1)
+
+
+def later():
+    return batches(100_000)

@@ -7,13 +7,13 @@ def prepare():
     from torchvision import transforms  # noqa: F401
 
     torch.set_num_threads(1)
-    forebay.configure(threads=THREADS)
+    if THREADS:
+        forebay.configure(threads=THREADS)
     return f"forebay {forebay.__version__}, torch {torch.__version__}"
 
 
 def loader():
     import forebay
-    from torchvision import transforms
 
     return forebay.DataLoader(
         DATA,
@@ -21,15 +21,9 @@ def loader():
         shuffle=True,
         drop_last=True,
         seed=SEED,
-        decode=CONFIG["case"],
-        transform=transforms.Compose(
-            [
-                transforms.RandomResizedCrop(SIZE),
-                transforms.RandomHorizontalFlip(),
-                transforms.ToTensor(),
-                transforms.Normalize(MEAN, STD),
-            ]
-        ),
+        decode=CONFIG["decode"],
+        transform=transform(),
+        **({"share": ADDRESS, "order": "ready", "mixing": 0} if ADDRESS else {"share": False}),
     )
 
 
@@ -44,10 +38,12 @@ def first():
 
 
 def later():
-    endless = loader()
-    while True:
-        for images, _ in endless:
-            yield images
+    global current
+    with loader() as current:
+        while True:
+            for images, _ in current:
+                yield images
 
 
-serve(prepare, first, later)
+def counted():
+    return current.metrics()

@@ -1,8 +1,9 @@
-"""The worker's end of the bench protocol; each side's script follows this text in one file.
+"""The worker's end of the bench protocol, the first part of every side's script.
 
-One JSON object per line on stdin and stdout. A side defines `prepare()` (untimed: imports,
-conversion), `first()` (a new loader, one epoch) and `later()` (batches without end) and calls
-`serve`. Standard output is handed to the protocol alone: whatever a library prints goes to stderr.
+One JSON object per line on stdin and stdout. A side follows with `prepare()` (untimed: imports,
+conversion), `first()` (a new loader, one epoch) and `later()` (batches without end), and the bench
+with the commands it gives to `serve`. Standard output is handed to the protocol alone: whatever a
+library prints goes to stderr.
 """
 
 import json
@@ -12,10 +13,14 @@ import time
 import traceback
 
 CONFIG = json.loads(sys.argv[1])
-DATA, CACHE = CONFIG["data"], CONFIG["cache"]
+DATA, CACHE, OUTPUT = CONFIG["data"], CONFIG["cache"], CONFIG["output"]
 BATCH, SIZE, THREADS, SEED = CONFIG["batch"], CONFIG["size"], CONFIG["threads"], CONFIG["seed"]
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 MEAN_255, STD_255 = [255 * m for m in MEAN], [255 * s for s in STD]
+# Where a job finds what is shared.
+ADDRESS = None
+# Whether a loader waits for its next turn instead of being made anew.
+KEEP = False
 
 _replies = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)
@@ -26,20 +31,38 @@ def reply(**fields):
     _replies.flush()
 
 
+def transform():
+    """Torchvision's steps, for sides that take them."""
+    from torchvision import transforms
+
+    finish = [transforms.ToTensor(), transforms.Normalize(MEAN, STD)]
+    if OUTPUT == "uint8":
+        finish = [transforms.PILToTensor()]
+    return transforms.Compose(
+        [transforms.RandomResizedCrop(SIZE), transforms.RandomHorizontalFlip(), *finish]
+    )
+
+
+def counted():
+    """What a side counts: `preparations` and `deliveries` of the loader at hand."""
+    return {}
+
+
 def check(images):
-    """Every side must hand over the same thing: a contiguous float32 NCHW torch tensor."""
+    """Every side must hand over the same thing: a contiguous NCHW torch tensor."""
     import torch
 
     want = (BATCH, 3, SIZE, SIZE)
-    if tuple(images.shape) != want or images.dtype != torch.float32 or not images.is_contiguous():
+    dtype = getattr(torch, OUTPUT)
+    if tuple(images.shape) != want or images.dtype != dtype or not images.is_contiguous():
         raise RuntimeError(
             f"got {tuple(images.shape)} {images.dtype} with strides {images.stride()}, "
-            f"not a contiguous float32 batch of {want}"
+            f"not a contiguous {OUTPUT} batch of {want}"
         )
 
 
-def serve(prepare, first, later):
-    """Answers commands until stdin ends. `first` and `later` return iterables of image batches."""
+def serve(**commands):
+    """Answers commands until stdin ends."""
     try:
         version = prepare()
     except ImportError as error:
@@ -50,31 +73,10 @@ def serve(prepare, first, later):
         reply(error=f"{type(error).__name__}: {error}")
         return
     reply(ready=version)
-    stream = None
-    for line in sys.stdin:
+    while line := sys.stdin.readline():
         command = json.loads(line)
         try:
-            if command["cmd"] == "epoch":
-                images = 0
-                start = time.perf_counter()
-                for batch in first():
-                    images += len(batch)
-                reply(images=images, seconds=time.perf_counter() - start)
-                check(batch)
-                del batch
-            elif command["cmd"] == "round":
-                if stream is None:
-                    stream = iter(later())
-                    check(next(stream))
-                for _ in range(command["skip"]):
-                    next(stream)
-                start = time.perf_counter()
-                images = 0
-                for _ in range(command["batches"]):
-                    images += len(next(stream))
-                reply(images=images, seconds=time.perf_counter() - start)
-            else:
-                reply(error=f"unknown command {command['cmd']!r}")
+            commands[command.pop("cmd")](**command)
         except Exception as error:
             traceback.print_exc()
             reply(error=f"{type(error).__name__}: {error}")

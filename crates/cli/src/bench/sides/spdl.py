@@ -62,4 +62,9 @@ def batches(epochs):
             yield images
 
 
-serve(prepare, lambda: batches(1), lambda: batches(100_000))
+def first():
+    return batches(1)
+
+
+def later():
+    return batches(100_000)

@@ -13,17 +13,9 @@ def prepare():
 
 def loader(epochs):
     import torch
-    from torchvision import datasets, transforms
+    from torchvision import datasets
 
-    transform = transforms.Compose(
-        [
-            transforms.RandomResizedCrop(SIZE),
-            transforms.RandomHorizontalFlip(),
-            transforms.ToTensor(),
-            transforms.Normalize(MEAN, STD),
-        ]
-    )
-    dataset = datasets.ImageFolder(DATA, transform)
+    dataset = datasets.ImageFolder(DATA, transform())
     # More draws than samples are permutations one after another: no pause at an epoch's end.
     sampler = torch.utils.data.RandomSampler(dataset, num_samples=epochs * len(dataset))
     return torch.utils.data.DataLoader(
@@ -31,7 +23,7 @@ def loader(epochs):
         batch_size=BATCH,
         sampler=sampler,
         num_workers=THREADS,
-        persistent_workers=True,
+        persistent_workers=THREADS > 0,
         drop_last=True,
     )
 
@@ -41,4 +33,9 @@ def batches(epochs):
         yield images
 
 
-serve(prepare, lambda: batches(1), lambda: batches(100_000))
+def first():
+    return batches(1)
+
+
+def later():
+    return batches(100_000)

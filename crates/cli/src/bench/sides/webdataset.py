@@ -67,4 +67,9 @@ def batches(endless):
         yield images
 
 
-serve(prepare, lambda: batches(False), lambda: batches(True))
+def first():
+    return batches(False)
+
+
+def later():
+    return batches(True)
