@@ -25,7 +25,7 @@ build: setup ## the program and the Python package, optimised, into .venv
 	mkdir -p $(PACKAGE)/bin && cp target/release/forebay $(PACKAGE)/bin/forebay
 	VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --release --locked -q -m bindings/python/Cargo.toml
 
-demo: build ## make images, load them, compare with PyTorch's DataLoader
+demo: build ## four training jobs on generated images, sharing and each on its own
 	target/release/forebay demo --python $(PY)
 
 test: setup lint rust-tests python-tests ## everything CI runs, under 20 minutes on two cores

@@ -5,6 +5,7 @@
 
 mod bench;
 mod cache;
+mod daemon;
 mod demo;
 mod generate;
 mod hint;
@@ -30,7 +31,7 @@ struct Program {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Generate a data set of real JPEGs and load it from Python, beside PyTorch's DataLoader.
+    /// Train four jobs on generated JPEGs, fed from one pool and each on its own.
     Demo(demo::Demo),
     /// Measure Forebay beside other loaders, in interleaved rounds on the same cores and data.
     Bench(bench::Bench),

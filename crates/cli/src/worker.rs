@@ -9,7 +9,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::task::Poll;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -80,13 +81,20 @@ impl Worker {
     /// The next line; `None` when the process has closed its stdout.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<Option<T>> {
         match self.lines.recv_timeout(patience) {
-            Ok(line) => {
-                Ok(Some(serde_json::from_str(&line).with_context(|| format!("not understood: {line}"))?))
-            }
+            Ok(line) => parse(&line).map(Some),
             Err(RecvTimeoutError::Timeout) => {
                 bail!("no answer for {} s: {}", patience.as_secs(), self.last_words())
             }
             Err(RecvTimeoutError::Disconnected) => Ok(None),
+        }
+    }
+
+    /// As [`Worker::receive`], without waiting.
+    pub(crate) fn poll<T: DeserializeOwned>(&mut self) -> Result<Poll<Option<T>>> {
+        match self.lines.try_recv() {
+            Ok(line) => parse(&line).map(|line| Poll::Ready(Some(line))),
+            Err(TryRecvError::Empty) => Ok(Poll::Pending),
+            Err(TryRecvError::Disconnected) => Ok(Poll::Ready(None)),
         }
     }
 
@@ -134,6 +142,10 @@ impl Drop for Worker {
     }
 }
 
+fn parse<T: DeserializeOwned>(line: &str) -> Result<T> {
+    serde_json::from_str(line).with_context(|| format!("not understood: {line}"))
+}
+
 /// CPU time that the processes of `groups` have used, in clock ticks, with those that ended.
 pub(crate) fn ticks(groups: &[u32]) -> u64 {
     let Ok(entries) = fs::read_dir("/proc") else { return 0 };
@@ -173,6 +185,7 @@ mod tests {
         let script = "import sys\nprint(sys.argv[1], flush=True)\nprint(input(), flush=True)\nprint('bye', file=sys.stderr)";
         let mut worker = Worker::open(Path::new("python3"), script, &"config").unwrap();
         assert_eq!(worker.receive::<String>(PATIENCE).unwrap().as_deref(), Some("config"));
+        assert!(worker.poll::<String>().unwrap().is_pending());
         worker.send(&[1, 2]).unwrap();
         assert_eq!(worker.receive::<Vec<i32>>(PATIENCE).unwrap(), Some(vec![1, 2]));
         assert_eq!(worker.receive::<String>(PATIENCE).unwrap(), None);

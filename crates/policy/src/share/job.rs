@@ -207,10 +207,14 @@ impl Job {
 
     /// How full its hand and stock are, in seconds of its demand.
     pub(super) fn seconds(&self, fastest: f64) -> f64 {
+        let stock = f64::from(self.ready.len() + self.tail.len() + self.tail_flight);
+        self.in_hand(fastest) + stock / self.demand.unwrap_or(fastest).max(1e-9)
+    }
+
+    /// How full its hand is, with what is under way, in seconds of its demand.
+    pub(super) fn in_hand(&self, fastest: f64) -> f64 {
         let hand = self.hand.as_ref().map_or(0, |hand| hand.taken.len());
-        let held =
-            hand as f64 + f64::from(self.ready.len() + self.flight + self.tail.len() + self.tail_flight);
-        held / self.demand.unwrap_or(fastest).max(1e-9)
+        (hand as f64 + f64::from(self.flight)) / self.demand.unwrap_or(fastest).max(1e-9)
     }
 }
 

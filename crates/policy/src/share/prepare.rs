@@ -76,14 +76,15 @@ impl Stream {
             }
         }
         let fastest = self.set_targets();
-        let urgent = self.by_hunger(fastest, |stream, job| stream.urgent(job));
+        // Stock does not help a job that waits for a certain sample.
+        let urgent = self.by_hunger(|job| job.in_hand(fastest), |stream, job| stream.urgent(job));
         if let Some((job, wish)) = urgent {
             return self.start(job, wish, Haste::Waited, dice);
         }
         if !ahead {
             return None;
         }
-        let (job, wish) = self.by_hunger(fastest, |stream, job| stream.run_ahead(job))?;
+        let (job, wish) = self.by_hunger(|job| job.seconds(fastest), |stream, job| stream.run_ahead(job))?;
         self.start(job, wish, Haste::Ahead, dice)
     }
 
@@ -92,15 +93,15 @@ impl Stream {
         self.urgent(job).is_some()
     }
 
-    /// The job with a wish that would starve first.
+    /// The job with a wish that has least.
     fn by_hunger(
         &mut self,
-        fastest: f64,
+        has: impl Fn(&Job) -> f64,
         wish: impl Fn(&mut Self, u32) -> Option<Wish>,
     ) -> Option<(u32, Wish)> {
         let mut best: Option<(f64, u32, Wish)> = None;
         for job in ones(self.begun) {
-            let seconds = self.job(job).seconds(fastest);
+            let seconds = has(self.job(job));
             if best.is_none_or(|(least, _, _)| seconds < least)
                 && let Some(wish) = wish(self, job)
             {

@@ -20,9 +20,10 @@ use super::report::{Metric, Pair, Report, Series};
 use super::script::{Config, Started};
 use super::setup::{CURE, Pace, SEED, Setup, warn};
 use crate::Answer;
+use crate::daemon::Daemon;
 use crate::hint::Hinted;
 use jobs::{Jobs, Turn};
-use server::{Daemon, Server};
+use server::Server;
 use window::Window;
 
 /// Samples per second of all jobs together.
@@ -34,6 +35,8 @@ const CPU: Metric = Metric { name: "cpu_s_per_sample", digits: 6 };
 /// Where the side counts both.
 const PREPARATIONS: Metric = Metric { name: "preparations_per_delivery", digits: 4 };
 
+/// Enough for a pool of all generated images and the batches of eight jobs.
+const MEMORY: u64 = 4 << 30;
 /// More than any side has prefetched when its jobs begin together.
 const SKIP: usize = 6;
 /// What PyTorch users try: worker processes for each training process.
@@ -241,7 +244,7 @@ impl Running<'_> {
 
     fn turn(&mut self, count: usize, threads: usize, window: Duration) -> Result<Window> {
         let mut server = match self.entry.name {
-            Name::Forebay => Some(Server::Daemon(Daemon::open(crate::demo::cores())?)),
+            Name::Forebay => Some(Server::Daemon(Daemon::open(MEMORY, crate::demo::cores())?)),
             Name::Tensorsocket => {
                 self.jobs = Jobs::new(self.python, self.entry.script, self.config.clone());
                 self.jobs.start(count)?;

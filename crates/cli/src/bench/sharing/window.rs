@@ -107,10 +107,10 @@ mod tests {
             told(&[(0.0, 64), (1.0, 64), (2.0, 64), (3.0, 64)], Some((90, 100))),
             told(&[(0.5, 64), (2.5, 64), (4.5, 64)], Some((10, 100))),
         ];
-        let window = Window::new(&jobs, 1.0, 3.0, 4.8).unwrap();
+        let window = Window::new(&jobs, 1.0, 3.0, 6.0).unwrap();
         assert_eq!(window.samples_per_s(), 96.0);
         assert_eq!(window.fairness(), Some(0.5));
-        assert_eq!(window.cpu_s_per_sample(), Some(0.025));
+        assert_eq!(window.cpu_s_per_sample(), Some(0.03125));
         assert_eq!(window.preparations_per_delivery(), Some(0.5));
     }
 
