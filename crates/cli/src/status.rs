@@ -131,7 +131,7 @@ fn table(socket: &Path, status: &wire::Status) -> String {
         "daemon    process {} (Forebay {}), up {:.0} s{}\n\
          socket    {}\n\
          memory    {:.2} of {:.2} GB, at most {:.2}\n\
-         threads   {}, idle for {:.0} of {:.0} s\n",
+         threads   {}, idle for {:.0} s in all\n",
         status.pid,
         status.release,
         seconds(status.up_ns),
@@ -142,7 +142,6 @@ fn table(socket: &Path, status: &wire::Status) -> String {
         status.peak_bytes as f64 / 1e9,
         status.threads,
         seconds(status.idle_ns),
-        seconds(status.up_ns) * status.threads as f64,
     );
     for stream in &status.streams {
         text.push_str(&format!(
