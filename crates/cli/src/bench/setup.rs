@@ -122,7 +122,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// No round starts that would probably end more than `limit` after `begun`.
+    /// No round after the first starts that would probably end more than `limit` after `begun`.
     pub(crate) fn new(begun: Instant, limit: Duration) -> Self {
         Self { begun, limit, longest: Duration::ZERO, round: None, rng: Rng::new(SEED, 1) }
     }
@@ -130,7 +130,7 @@ impl Pace {
     /// A new random order of `turns`; `None` when there is no time for it.
     pub(crate) fn next(&mut self, turns: usize) -> Option<Vec<usize>> {
         self.longest = self.longest.max(self.round.take().map_or(Duration::ZERO, |start| start.elapsed()));
-        if self.begun.elapsed().saturating_add(self.longest) > self.limit {
+        if !self.longest.is_zero() && self.begun.elapsed().saturating_add(self.longest) > self.limit {
             return None;
         }
         self.round = Some(Instant::now());

@@ -14,9 +14,9 @@ use crate::bench::side::settle;
 use crate::worker;
 
 /// Eight jobs may compile on two cores.
-const OPENING: Duration = Duration::from_secs(120);
+const OPENING: Duration = Duration::from_secs(300);
 /// For a few batches of the slowest job.
-const RUNNING: Duration = Duration::from_secs(60);
+const RUNNING: Duration = Duration::from_secs(120);
 
 /// How a turn goes.
 #[derive(Debug, Clone, Copy)]

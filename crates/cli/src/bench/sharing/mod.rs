@@ -239,10 +239,10 @@ impl Running<'_> {
 
     /// Whether all its cases ran to the end.
     fn is_whole(&self) -> bool {
-        self.cases.iter().all(|case| case.alive)
+        self.cases.iter().all(|case| case.alive && !case.windows.is_empty())
     }
 
-    fn turn(&mut self, count: usize, threads: usize, window: Duration) -> Result<Window> {
+    fn turn(&mut self, count: usize, threads: usize, skip: usize, window: Duration) -> Result<Window> {
         let mut server = match self.entry.name {
             Name::Forebay => Some(Server::Daemon(Daemon::open(MEMORY, crate::demo::cores())?)),
             Name::Tensorsocket => {
@@ -258,20 +258,21 @@ impl Running<'_> {
             _ => None,
         };
         let place = server.as_ref().map(Server::place);
-        let measured = self.jobs.turn(Turn { count, threads, server: place, skip: SKIP, window });
+        let measured = self.jobs.turn(Turn { count, threads, server: place, skip, window });
         measured.map_err(|error| match server.as_mut().and_then(Server::complaint) {
             Some(complaint) => error.context(complaint),
             None => error,
         })
     }
 
-    /// Tries numbers of workers for each number of processes, keeps the fastest, and tells them.
+    /// Tries numbers of workers for each number of processes, keeps the fastest, and tells them. A worker
+    /// of PyTorch has two batches ready.
     fn choose(&mut self, window: Duration) -> String {
         let mut told = Vec::new();
         for index in 0..self.cases.len() {
             let count = self.cases[index].count;
             let rate = |threads| {
-                let window = self.turn(count, threads, window).inspect_err(warn).ok()?;
+                let window = self.turn(count, threads, 2 * threads + 1, window).inspect_err(warn).ok()?;
                 Some((window.samples_per_s(), threads))
             };
             let best = WORKERS.into_iter().filter_map(rate).max_by(|one, other| one.0.total_cmp(&other.0));
@@ -300,7 +301,8 @@ fn take_turns(sides: &mut [Running<'_>], plan: &Plan, begun: Instant) -> Result<
             let side = &mut sides[side];
             let Case { count, threads, alive, .. } = side.cases[case];
             bar.set_message(format!("{} {count}", side.entry.side));
-            let window = if alive { side.turn(count, threads, plan.window).map(Some) } else { Ok(None) };
+            let window =
+                if alive { side.turn(count, threads, SKIP, plan.window).map(Some) } else { Ok(None) };
             let window = window.unwrap_or_else(|error| {
                 bar.suspend(|| {
                     warn(&error.context(format!("{} stopped with {count} processes", side.entry.side)))
