@@ -32,7 +32,7 @@ pub(crate) struct Bench {
 enum Which {
     /// One training job: JPEG, random crop to 224x224, flip, normalise, float32 batches of 64.
     Single(single::Single),
-    /// 1, 2, 4 and 8 training processes on the same images at once: what they get together, and for what CPU time.
+    /// 1, 2, 4 or more training processes on the same images at once: what they get together, and for what CPU time.
     Sharing(sharing::Sharing),
 }
 

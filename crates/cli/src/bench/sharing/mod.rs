@@ -50,7 +50,7 @@ pub(crate) struct Sharing {
     /// Only these sides.
     #[arg(long, value_delimiter = ',')]
     sides: Vec<Name>,
-    /// How many processes load at once; default: 1,2,4,8, or 1,4 with --quick.
+    /// How many processes load at once; default: 1,2,4, or 1,4 with --quick.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=64))]
     processes: Vec<u64>,
     /// The type of pixels in a batch.
@@ -119,7 +119,7 @@ struct Plan {
 impl Plan {
     fn new(quick: bool, rounds: Option<u64>, processes: &[u64]) -> Self {
         let (most, window, cases, limit): (_, _, &[u64], _) =
-            if quick { (2, 1500, &[1, 4], 160) } else { (10, 4000, &[1, 2, 4, 8], 1700) };
+            if quick { (2, 1500, &[1, 4], 160) } else { (10, 4000, &[1, 2, 4], 1700) };
         let chosen = if processes.is_empty() { cases } else { processes };
         let mut cases: Vec<usize> = chosen.iter().map(|&count| count as usize).collect();
         cases.sort_unstable();
