@@ -9,6 +9,8 @@ import textwrap
 HIDE = 'import sys; sys.modules["torch"] = None'
 HEAD = """
 import os, signal, sys, threading, time
+# A shell has its background jobs, and so their children, ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import forebay
 root = sys.argv[1]
 crop = [{"op": "random_resized_crop", "height": 16, "width": 16, "scale": [0.08, 1], "ratio": [0.75, 1.33]}]
