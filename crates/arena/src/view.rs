@@ -99,8 +99,6 @@ impl View {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
     use rustix::param::page_size;
 
@@ -265,53 +263,5 @@ mod tests {
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
         assert_eq!(view.clean().expect("not locked"), 0);
-    }
-
-    /// `cargo test -p forebay-arena --release -- --ignored --nocapture figures`
-    #[test]
-    #[ignore = "prints figures"]
-    fn figures_of_a_batch_of_64_pictures() {
-        let bytes = 64 * 3 * 224 * 224 * 4;
-        let median = |name: &str, work: &mut dyn FnMut()| {
-            let mut times: Vec<f64> = (0..15)
-                .map(|_| {
-                    let start = Instant::now();
-                    work();
-                    start.elapsed().as_secs_f64() * 1e3
-                })
-                .collect();
-            times.sort_by(f64::total_cmp);
-            println!("{name}: {:.3} ms ({:.3} to {:.3})", times[7], times[0], times[14]);
-        };
-        let mut kept = None;
-        median("lendable, and dropping the one before", &mut || {
-            kept = None;
-            kept = Some(Buffer::lendable(bytes).expect("room for one slot"));
-        });
-        let mut buffer = kept.expect("made above");
-        median("room", &mut || drop(std::hint::black_box(crate::Room::now())));
-        median("map and populate a view, and drop it", &mut || drop(view_of(&buffer)));
-        let view = view_of(&buffer);
-        median("fill by the lender", &mut || buffer.fill(7));
-        let sum = || view.bytes().as_chunks::<8>().0.iter().fold(0, |sum, &c| sum ^ u64::from_ne_bytes(c));
-        median("read all", &mut || assert_ne!(sum(), 1));
-        median("clean, nothing written", &mut || assert_eq!(view.clean().expect("not locked"), 0));
-        median("write 10 pages, clean", &mut || {
-            (0..10).for_each(|page| write(&view, 2 * page, 1));
-            assert_eq!(view.clean().expect("not locked"), 10);
-        });
-        median("find by scanning and by reading", &mut || drop(find_both_ways(view.pages.range())));
-        median("open the pagemap", &mut || drop(std::fs::File::open("/proc/self/pagemap")));
-        median("drop all and read all", &mut || {
-            // SAFETY: nobody looks.
-            unsafe { view.pages.give_up(view.pages.range()) }.expect("not locked");
-            std::hint::black_box(sum());
-        });
-        median("drop all, populate and read all", &mut || {
-            // SAFETY: nobody looks.
-            unsafe { view.pages.give_up(view.pages.range()) }.expect("not locked");
-            view.pages.populate(Advice::LinuxPopulateRead).expect("room");
-            std::hint::black_box(sum());
-        });
     }
 }
