@@ -1,6 +1,5 @@
 //! What lending a batch of 64 pictures costs either side: `cargo bench -p forebay-arena`.
 #![expect(unsafe_code, reason = "a borrower writes through the view's address")]
-#![expect(missing_docs, reason = "made by criterion's macros")]
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use forebay_arena::{Buffer, Room, View};
