@@ -4,9 +4,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
-use serde::Serialize;
-use serde::de::IgnoredAny;
+use anyhow::{Context, Result, bail};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
 
 use super::window::Window;
 use crate::bench::script::{Config, Python, Started};
@@ -33,85 +33,104 @@ pub(super) struct Turn<'a> {
     pub(super) window: Duration,
 }
 
+/// To the first `count` jobs.
+#[derive(Debug, Serialize)]
+struct Ask<'a> {
+    count: usize,
+    #[serde(flatten)]
+    what: What<'a>,
+}
+
 #[derive(Debug, Serialize)]
 #[serde(tag = "cmd", rename_all = "lowercase")]
-enum Ask<'a> {
+enum What<'a> {
     Open { threads: usize, address: Option<&'a str> },
     Run { skip: usize },
     Stop { at: f64 },
     Close,
 }
 
-/// Processes with one script.
+/// What each of them says.
+#[derive(Debug, Deserialize)]
+struct Answers<T> {
+    said: Vec<T>,
+}
+
+/// Processes with one script, forked by one that leads them.
 #[derive(Debug)]
 pub(super) struct Jobs<'a> {
     python: &'a Path,
     script: &'static str,
     config: Config<'a>,
-    jobs: Vec<Python>,
-    ready: usize,
+    leader: Option<Python>,
 }
 
 impl<'a> Jobs<'a> {
-    /// None yet.
-    pub(super) fn new(python: &'a Path, script: &'static str, config: Config<'a>) -> Self {
-        Self { python, script, config, jobs: Vec::new(), ready: 0 }
+    /// Starts the leader; [`Jobs::wait`] says whether it can run.
+    pub(super) fn open(python: &'a Path, script: &'static str, config: Config<'a>) -> Result<Self> {
+        let mut jobs = Self { python, script, config, leader: None };
+        jobs.leader = Some(jobs.lead()?);
+        Ok(jobs)
     }
 
-    /// Starts processes until there are `count`, each with a seed of its own.
-    pub(super) fn start(&mut self, count: usize) -> Result<()> {
-        for number in self.jobs.len()..count {
-            let config = Config { seed: self.config.seed + number as u64, ..self.config.clone() };
-            let parts = [self.script, include_str!("../sides/sharing.py")];
-            self.jobs.push(Python::open(self.python, &parts, &config)?);
-        }
-        Ok(())
+    fn lead(&self) -> Result<Python> {
+        let parts = [self.script, include_str!("../sides/sharing.py")];
+        Python::open(self.python, &parts, &self.config)
     }
 
-    /// Waits for all that were started.
+    /// Waits until imports and conversions are done; after a turn that failed, with a new leader.
     pub(super) fn wait(&mut self) -> Result<Started> {
-        let mut version = String::new();
-        for job in &mut self.jobs[self.ready..] {
-            match job.wait()? {
-                Started::Ready(said) => version = said,
-                missing => return Ok(missing),
-            }
-        }
-        self.ready = self.jobs.len();
-        Ok(Started::Ready(version))
+        let leader = self.leader.take().map_or_else(|| self.lead(), Ok)?;
+        self.leader.insert(leader).wait()
+    }
+
+    /// What feeds them, if it is a script too.
+    pub(super) fn producer(&self, count: usize) -> Result<Python> {
+        let parts = [include_str!("../sides/torch.py"), include_str!("../sides/producer.py")];
+        Python::open(self.python, &parts, &Config { jobs: count, ..self.config.clone() })
     }
 
     /// All open a loader, all take batches, and when each is warm the window opens.
     pub(super) fn turn(&mut self, turn: Turn<'_>) -> Result<Window> {
-        let jobs = &mut self.jobs[..turn.count];
-        let groups: Vec<u32> =
-            jobs.iter().map(Python::group).chain(turn.server.map(|(_, group)| group)).collect();
-        let address = turn.server.map(|(address, _)| address);
-        ask(jobs, &Ask::Open { threads: turn.threads, address })?;
-        answers::<IgnoredAny>(jobs, OPENING)?;
-        ask(jobs, &Ask::Run { skip: turn.skip })?;
-        answers::<IgnoredAny>(jobs, RUNNING)?;
-
-        let (begin, before) = (now(), worker::ticks(&groups));
-        thread::sleep(turn.window);
-        let (end, after) = (now(), worker::ticks(&groups));
-
-        ask(jobs, &Ask::Stop { at: end })?;
-        let told = answers(jobs, RUNNING)?;
-        ask(jobs, &Ask::Close)?;
-        answers::<IgnoredAny>(jobs, RUNNING)?;
-        settle(&groups);
-        let cpu = after.saturating_sub(before) as f64 / rustix::param::clock_ticks_per_second() as f64;
-        Window::new(&told, begin, end, cpu)
+        if self.leader.is_none()
+            && let Started::Missing(why) = self.wait()?
+        {
+            bail!(why);
+        }
+        // Jobs of a turn that fails are in an unknown state: they end with their leader.
+        let mut leader = self.leader.take().context("no process leads the jobs")?;
+        let window = measure(&mut leader, turn)?;
+        self.leader = Some(leader);
+        Ok(window)
     }
 }
 
-fn ask(jobs: &mut [Python], ask: &Ask<'_>) -> Result<()> {
-    jobs.iter_mut().try_for_each(|job| job.send(ask))
+fn measure(leader: &mut Python, turn: Turn<'_>) -> Result<Window> {
+    let count = turn.count;
+    let groups: Vec<u32> = turn.server.map(|(_, group)| group).into_iter().chain([leader.group()]).collect();
+    let address = turn.server.map(|(address, _)| address);
+    ask::<IgnoredAny>(leader, count, What::Open { threads: turn.threads, address }, OPENING)?;
+    ask::<IgnoredAny>(leader, count, What::Run { skip: turn.skip }, RUNNING)?;
+
+    let (begin, before) = (now(), worker::ticks(&groups));
+    thread::sleep(turn.window);
+    let (end, after) = (now(), worker::ticks(&groups));
+
+    let told = ask(leader, count, What::Stop { at: end }, RUNNING)?;
+    ask::<IgnoredAny>(leader, count, What::Close, RUNNING)?;
+    settle(&groups);
+    let cpu = after.saturating_sub(before) as f64 / rustix::param::clock_ticks_per_second() as f64;
+    Window::new(&told, begin, end, cpu)
 }
 
-fn answers<T: serde::de::DeserializeOwned>(jobs: &mut [Python], patience: Duration) -> Result<Vec<T>> {
-    jobs.iter_mut().map(|job| job.receive(patience)).collect()
+fn ask<T: DeserializeOwned>(
+    leader: &mut Python,
+    count: usize,
+    what: What<'_>,
+    patience: Duration,
+) -> Result<Vec<T>> {
+    leader.send(&Ask { count, what })?;
+    Ok(leader.receive::<Answers<T>>(patience)?.said)
 }
 
 /// Seconds on the clock that Python calls `time.monotonic`.
@@ -145,8 +164,7 @@ def counted(): return {"preparations": 3, "deliveries": 6}
     #[test]
     fn jobs_run_together_and_a_turn_can_be_repeated() {
         let config = Config::new(Path::new("data"), Path::new("cache"), 2);
-        let mut jobs = Jobs::new(Path::new("python3"), SCRIPT, config);
-        jobs.start(2).unwrap();
+        let mut jobs = Jobs::open(Path::new("python3"), SCRIPT, config).unwrap();
         assert!(matches!(jobs.wait().unwrap(), Started::Ready(version) if version == "toy 1"));
         let turn = Turn { count: 2, threads: 1, server: None, skip: 2, window: Duration::from_millis(200) };
         for count in [1, 2] {

@@ -1,7 +1,8 @@
 //! `forebay bench sharing`: several training processes over the same images, every loader in turn.
 //!
-//! Processes live through the run where they can; their loaders, and what feeds them, are made anew for
-//! each turn. `jobs` holds a turn, `server` what feeds jobs, `window` the measure.
+//! A side's processes are forked by one that has imported it, and live through the run where they can;
+//! their loaders, and what feeds them, are made anew for each turn. `jobs` holds a turn, `server` what
+//! feeds jobs, `window` the measure.
 
 mod jobs;
 mod server;
@@ -11,7 +12,7 @@ mod window;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -50,7 +51,7 @@ pub(crate) struct Sharing {
     /// Only these sides.
     #[arg(long, value_delimiter = ',')]
     sides: Vec<Name>,
-    /// How many processes load at once; default: 1,2,4, or 1,4 with --quick.
+    /// How many processes load at once; default: 1,2,4,8, or 1,4 with --quick.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=64))]
     processes: Vec<u64>,
     /// The type of pixels in a batch.
@@ -119,7 +120,7 @@ struct Plan {
 impl Plan {
     fn new(quick: bool, rounds: Option<u64>, processes: &[u64]) -> Self {
         let (most, window, cases, limit): (_, _, &[u64], _) =
-            if quick { (2, 1500, &[1, 4], 160) } else { (10, 4000, &[1, 2, 4], 1700) };
+            if quick { (2, 1500, &[1, 4], 160) } else { (10, 3000, &[1, 2, 4, 8], 1700) };
         let chosen = if processes.is_empty() { cases } else { processes };
         let mut cases: Vec<usize> = chosen.iter().map(|&count| count as usize).collect();
         cases.sort_unstable();
@@ -136,8 +137,6 @@ impl Plan {
 /// A side that started, with all it measured.
 struct Running<'a> {
     entry: Entry,
-    python: &'a Path,
-    config: Config<'a>,
     jobs: Jobs<'a>,
     cases: Vec<Case>,
 }
@@ -180,7 +179,7 @@ impl Sharing {
         self.sides.is_empty() || self.sides.contains(&name)
     }
 
-    /// One process of each side first, which converts and tells what is missing; then all others.
+    /// The sides that can run; they import and convert at the same time.
     fn start<'a>(
         &self,
         python: &'a Path,
@@ -194,49 +193,33 @@ impl Sharing {
         for entry in ENTRIES.into_iter().filter(|entry| self.wants(entry.name)) {
             // A process with Forebay chooses its threads by itself.
             let own = matches!(entry.name, Name::Forebay | Name::ForebayUnshared);
-            let config = Config { threads: if own { 0 } else { config.threads }, ..config.clone() };
-            let mut jobs = Jobs::new(python, entry.script, config.clone());
-            jobs.start(1)?;
-            let case =
-                |&count: &usize| Case { count, threads: config.threads, windows: Vec::new(), alive: true };
-            let cases = plan.cases.iter().map(case).collect();
-            sides.push(Running { entry, python, config, jobs, cases });
+            let threads = if own { 0 } else { config.threads };
+            let jobs = Jobs::open(python, entry.script, Config { threads, ..config.clone() })?;
+            let case = |&count: &usize| Case { count, threads, windows: Vec::new(), alive: true };
+            sides.push(Running { entry, jobs, cases: plan.cases.iter().map(case).collect() });
         }
-        let most = plan.cases.last().copied().unwrap_or(1);
-        for count in [1, most] {
-            let mut able = Vec::new();
-            for mut side in sides {
-                bar.set_message(format!("waiting for {count} of {}", side.entry.side));
-                match side.jobs.wait() {
-                    Ok(Started::Ready(version)) => {
-                        machine.versions.entry(side.entry.side.into()).or_insert(version);
-                        able.push(side);
-                    }
-                    Ok(Started::Missing(why)) => {
-                        let said = format!("{} is missing in {}: {why}", side.entry.side, python.display());
-                        bar.suspend(|| warn(&Hinted::new(said, CURE).into()));
-                    }
-                    Err(error) => {
-                        bar.suspend(|| warn(&error.context(format!("{} cannot run", side.entry.side))));
-                    }
+        sides.retain_mut(|side| {
+            bar.set_message(format!("waiting for {}", side.entry.side));
+            let why = match side.jobs.wait() {
+                Ok(Started::Ready(version)) => {
+                    machine.versions.insert(side.entry.side.into(), version);
+                    return true;
                 }
-            }
-            for side in able.iter_mut().filter(|side| !side.is_fresh()) {
-                side.jobs.start(most)?;
-            }
-            sides = able;
-        }
+                Ok(Started::Missing(why)) => {
+                    let said = format!("{} is missing in {}: {why}", side.entry.side, python.display());
+                    Hinted::new(said, CURE).into()
+                }
+                Err(error) => error.context(format!("{} cannot run", side.entry.side)),
+            };
+            bar.suspend(|| warn(&why));
+            false
+        });
         bar.finish_and_clear();
         Ok(sides)
     }
 }
 
 impl Running<'_> {
-    /// Whether every turn has new processes: TensorSocket's consumers cannot leave.
-    fn is_fresh(&self) -> bool {
-        self.entry.name == Name::Tensorsocket
-    }
-
     /// Whether all its cases ran to the end.
     fn is_whole(&self) -> bool {
         self.cases.iter().all(|case| case.alive && !case.windows.is_empty())
@@ -245,16 +228,7 @@ impl Running<'_> {
     fn turn(&mut self, count: usize, threads: usize, skip: usize, window: Duration) -> Result<Window> {
         let mut server = match self.entry.name {
             Name::Forebay => Some(Server::Daemon(Daemon::open(MEMORY, crate::demo::cores())?)),
-            Name::Tensorsocket => {
-                self.jobs = Jobs::new(self.python, self.entry.script, self.config.clone());
-                self.jobs.start(count)?;
-                let config = Config { jobs: count, ..self.config.clone() };
-                let producer = Server::producer(self.python, &config)?;
-                if let Started::Missing(why) = self.jobs.wait()? {
-                    bail!(why);
-                }
-                Some(producer)
-            }
+            Name::Tensorsocket => Some(Server::producer(self.jobs.producer(count)?)?),
             _ => None,
         };
         let place = server.as_ref().map(Server::place);
@@ -307,10 +281,7 @@ fn take_turns(sides: &mut [Running<'_>], plan: &Plan, begun: Instant) -> Result<
                 bar.suspend(|| {
                     warn(&error.context(format!("{} stopped with {count} processes", side.entry.side)))
                 });
-                // Processes that live on are in an unknown state.
-                let fresh = side.is_fresh();
-                let lost = |one: &&mut Case| !fresh || one.count == count;
-                side.cases.iter_mut().filter(lost).for_each(|one| one.alive = false);
+                side.cases[case].alive = false;
                 None
             });
             side.cases[case].windows.push(window);

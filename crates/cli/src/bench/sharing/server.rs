@@ -2,11 +2,9 @@
 //!
 //! Each turn has a new one, so that nothing is left in it from the turn before.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 
-use crate::bench::script::{Config, Python, Started};
+use crate::bench::script::{Python, Started};
 use crate::daemon::Daemon;
 
 /// A running one; it ends when dropped.
@@ -33,10 +31,8 @@ impl Server {
         }
     }
 
-    /// TensorSocket's producer for `config.jobs` consumers.
-    pub(super) fn producer(python: &Path, config: &Config<'_>) -> Result<Self> {
-        let parts = [include_str!("../sides/torch.py"), include_str!("../sides/producer.py")];
-        let mut process = Python::open(python, &parts, config)?;
+    /// TensorSocket's producer, once it listens.
+    pub(super) fn producer(mut process: Python) -> Result<Self> {
         match process.wait()? {
             Started::Ready(ports) => Ok(Self::Producer { process, ports }),
             Started::Missing(why) => bail!(why),

@@ -21,6 +21,8 @@ MEAN_255, STD_255 = [255 * m for m in MEAN], [255 * s for s in STD]
 ADDRESS = None
 # Whether a loader waits for its next turn instead of being made anew.
 KEEP = False
+# Whether a process has only one turn.
+FRESH = False
 
 _replies = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)
@@ -62,7 +64,7 @@ def check(images):
 
 
 def serve(**commands):
-    """Answers commands until stdin ends."""
+    """Prepares, then answers commands."""
     try:
         version = prepare()
     except ImportError as error:
@@ -73,6 +75,11 @@ def serve(**commands):
         reply(error=f"{type(error).__name__}: {error}")
         return
     reply(ready=version)
+    obey(commands)
+
+
+def obey(commands):
+    """Answers commands until stdin ends or one fails; does not return."""
     while line := sys.stdin.readline():
         command = json.loads(line)
         try:
@@ -80,8 +87,6 @@ def serve(**commands):
         except Exception as error:
             traceback.print_exc()
             reply(error=f"{type(error).__name__}: {error}")
-            return
+            break
     # Worker processes and loader threads have nothing left to say.
     os._exit(0)
-
-

@@ -1,6 +1,9 @@
 # A consumer of TensorSocket. Without a GPU it would pickle every batch for every consumer; its hook for
 # unpacking lets torch open the shared memory that the producer names instead.
 
+# Its consumers cannot leave.
+FRESH = True
+
 
 def prepare():
     import tensorsocket

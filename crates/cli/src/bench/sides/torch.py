@@ -7,7 +7,6 @@ def prepare():
     from torchvision import datasets, transforms  # noqa: F401
 
     torch.set_num_threads(1)
-    torch.manual_seed(SEED)
     return f"torch {torch.__version__}, torchvision {torchvision.__version__}"
 
 
@@ -15,6 +14,7 @@ def loader(epochs):
     import torch
     from torchvision import datasets
 
+    torch.manual_seed(SEED)
     dataset = datasets.ImageFolder(DATA, transform())
     # More draws than samples are permutations one after another: no pause at an epoch's end.
     sampler = torch.utils.data.RandomSampler(dataset, num_samples=epochs * len(dataset))
