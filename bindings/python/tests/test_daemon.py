@@ -396,6 +396,16 @@ def test_a_stalled_job_does_not_hold_up_another(own, small):
 # -- processes ----------------------------------------------------------------------------------------
 
 
+def test_a_job_that_asks_for_nothing_costs_the_daemon_nothing(own, small):
+    with forebay.DataLoader(small, share=own.socket, **READY) as loader:
+        batches = iter(loader)
+        for _ in range(3):
+            next(batches)
+            time.sleep(0.1)
+        until(lambda: cpu_seconds(own.process.pid, over=0.2) < 0.05)
+        assert cpu_seconds(own.process.pid, over=1) < 0.3
+
+
 def test_a_forked_child_is_a_job_of_its_own_and_the_parent_goes_on(daemon, small):
     code = """
         loader = make(batch_size=8, job="training")
@@ -565,6 +575,19 @@ def wait():
 
 def child(code, root, share):
     return start(HEAD + textwrap.dedent(code), root, share)
+
+
+def cpu_seconds(pid, over):
+    """What a process uses while this one sleeps."""
+
+    def used():
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    before = used()
+    time.sleep(over)
+    return used() - before
 
 
 def daemon_pid(socket):

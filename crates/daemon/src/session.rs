@@ -130,7 +130,9 @@ impl Session {
             let deadline = [partial.map(|since| since + DEADLINE), drain].into_iter().flatten().min();
             let socket = self.socket.as_fd();
             // A descriptor that is not there is stood in for by one that is.
-            let bell = self.seat.as_ref().and_then(|seat| seat.job.bell());
+            // Nobody hushes the bell of a job that asks for nothing.
+            let bell =
+                self.seat.as_ref().filter(|seat| !seat.wanted.is_empty()).and_then(|seat| seat.job.bell());
             let stop = drain.is_none().then(|| self.house.stop.event.as_fd());
             let [incoming, dead, _, _] = wait(
                 [
