@@ -39,7 +39,8 @@ while edges:
             if not edges: break
         due += len(targets) / pace
         time.sleep(max(0, due - time.monotonic()))
-print(json.dumps([seen[1][name] - seen[0][name] for name in ("preparations", "deliveries")] + [seen[1]["pool_slots"]]))
+counted = [seen[1][name] - seen[0][name] for name in ("preparations", "deliveries")]
+print(json.dumps([*counted, seen[1]["pool_slots"]]))
 """
 
 
@@ -62,19 +63,21 @@ def test_preparations_per_delivery_are_those_of_the_simulator(folder, tmp_path, 
             for job in running:
                 job.stdin.write(f"{now}\n")
                 job.stdin.flush()
-            preparations, deliveries, slots = zip(*(json.loads(job.stdout.readline()) for job in running))
+            seen = [json.loads(job.stdout.readline()) for job in running]
         finally:
             for job in running:
                 job.kill()
-    real = sum(preparations) / sum(deliveries)
-    assert real == pytest.approx(simulated(tmp_path, jobs, slots[0] / SAMPLES), abs=0.02)
+    real = sum(preparations for preparations, _, _ in seen) / sum(deliveries for _, deliveries, _ in seen)
+    slots = seen[0][2]
+    assert real == pytest.approx(simulated(tmp_path, jobs, slots / SAMPLES), abs=0.02)
 
 
 def simulated(folder, jobs, pool):
-    head = f"samples = {SAMPLES}\npool = {pool}\nmixing = 0\nworkers = 2\nprepare = 0.0002\nepochs = {EPOCHS + 1}\n"
+    head = f"samples = {SAMPLES}\npool = {pool}\nmixing = 0\nepochs = {EPOCHS + 1}\n"
     groups = [f"[[jobs]]\nspeed = {pace}\nstart = {begin}\n" for pace, begin in jobs]
     file = folder / "scenario.toml"
     file.write_text(head + "".join(groups))
-    command = [program(), "simulate", file, "--seeds", "5", "--json"]
+    flags = ["--workers", "2", "--prepare", "0.0002", "--seeds", "5", "--json"]
+    command = [program(), "simulate", file, *flags]
     results = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["results"]
     return next(one["median"] for one in results if one["metric"] == "preparations_per_delivery")
