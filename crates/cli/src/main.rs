@@ -9,6 +9,7 @@ mod daemon;
 mod demo;
 mod generate;
 mod hint;
+mod interrupt;
 mod python;
 mod rng;
 mod serve;

@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::task::Poll;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
@@ -20,6 +20,10 @@ use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
 use crate::hint::Hinted;
+use crate::interrupt;
+
+/// How often a wait looks for Ctrl-C.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// One running script. Dropping it closes its stdin, which ends it.
 #[derive(Debug)]
@@ -80,12 +84,17 @@ impl Worker {
 
     /// The next line; `None` when the process has closed its stdout.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<Option<T>> {
-        match self.lines.recv_timeout(patience) {
-            Ok(line) => parse(&line).map(Some),
-            Err(RecvTimeoutError::Timeout) => {
-                bail!("no answer for {} s: {}", patience.as_secs(), self.last_words())
+        let start = Instant::now();
+        loop {
+            let left = patience.saturating_sub(start.elapsed());
+            match self.lines.recv_timeout(left.min(LOOK)) {
+                Ok(line) => return parse(&line).map(Some),
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => {
+                    bail!("no answer for {} s: {}", patience.as_secs(), self.last_words())
+                }
+                Err(RecvTimeoutError::Timeout) => interrupt::check()?,
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
             }
-            Err(RecvTimeoutError::Disconnected) => Ok(None),
         }
     }
 

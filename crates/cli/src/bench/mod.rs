@@ -2,11 +2,14 @@
 //!
 //! Machines drift by tens of percent within an hour, so no figure here stands alone: all sides of a
 //! bench live side by side in one run, take turns in short rounds in a random order, and are compared
-//! round by round. `single` and `sharing` hold the sequences; `script` is a loader in a Python process,
-//! `stat` the numbers, `report` and `plot` what the user sees.
+//! round by round. `single`, `sharing` and `neighbours` hold the sequences; `script` is a loader in a
+//! Python process, `jobs` several, `window` what they were given in a time, `stat` the numbers, `report`
+//! and `plot` what the user sees.
 
 mod data;
+mod jobs;
 pub(crate) mod machine;
+mod neighbours;
 mod plot;
 pub(crate) mod report;
 mod script;
@@ -15,11 +18,12 @@ mod sharing;
 mod side;
 mod single;
 mod stat;
+mod window;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-use crate::Answer;
+use crate::{Answer, interrupt};
 
 /// Arguments of `forebay bench`.
 #[derive(Debug, Args)]
@@ -34,14 +38,18 @@ enum Which {
     Single(single::Single),
     /// 1, 2, 4 or more training processes on the same images at once: what they get together, and for what CPU time.
     Sharing(sharing::Sharing),
+    /// One training job beside a slow one, and beside one that stands still: what that costs it.
+    Neighbours(neighbours::Neighbours),
 }
 
 impl Bench {
     /// Runs the bench that was named.
     pub(crate) fn run(self) -> Result<Answer> {
+        interrupt::watch()?;
         match self.which {
             Which::Single(single) => single.run(),
             Which::Sharing(sharing) => sharing.run(),
+            Which::Neighbours(neighbours) => neighbours.run(),
         }
     }
 }

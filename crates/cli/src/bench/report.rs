@@ -80,34 +80,28 @@ struct Ratio {
 }
 
 impl Report {
-    /// Statistics of `series`, and ratios of `metric` for those `pairs` that have both sides.
+    /// Statistics of `series`, and ratios of `metrics` for those `pairs` that have both sides.
     pub(crate) fn new(
         bench: &'static str,
         machine: Machine,
         series: &[Series],
-        metric: Metric,
+        metrics: &[Metric],
         pairs: &[Pair],
         seed: u64,
     ) -> Self {
-        let find = |(side, case): &(&str, String)| {
+        let find = |(side, case): &(&str, String), metric: Metric| {
             series.iter().find(|one| one.side == *side && one.case == *case && one.metric == metric)
         };
-        let ratios = pairs.iter().filter_map(|pair| {
-            let (of, over) = (find(&pair.of)?, find(&pair.over)?);
+        let ratio = |(&metric, pair): (&Metric, &Pair)| {
+            let (of, over) = (find(&pair.of, metric)?, find(&pair.over, metric)?);
             let Interval { value, low, high } =
                 stat::bootstrap_median(&stat::paired(&of.values, &over.values), seed)?;
             let [value, low, high] = [value, low, high].map(|number| round(number, 4));
-            Some(Ratio {
-                of: of.side,
-                over: over.side,
-                case: pair.case.clone(),
-                metric: metric.name,
-                value,
-                low,
-                high,
-            })
-        });
-        let ratios = ratios.collect();
+            let case = pair.case.clone();
+            Some(Ratio { of: of.side, over: over.side, case, metric: metric.name, value, low, high })
+        };
+        let combined = metrics.iter().flat_map(|metric| pairs.iter().map(move |pair| (metric, pair)));
+        let ratios = combined.filter_map(ratio).collect();
         Self { bench, machine, results: series.iter().filter_map(measured).collect(), ratios }
     }
 
@@ -145,16 +139,27 @@ impl Report {
 
     /// Lines for a terminal: paired ratios with their intervals.
     pub(crate) fn comparison(&self) -> String {
-        let names: Vec<_> =
-            self.ratios.iter().map(|ratio| format!("{} / {}", ratio.of, ratio.over)).collect();
-        let Some(longest) = names.iter().map(String::len).max() else { return String::new() };
-        let width = longest.max(22) + 2;
+        let Some(first) = self.ratios.first() else { return String::new() };
+        let several = self.ratios.iter().any(|ratio| ratio.metric != first.metric);
+        let name = |ratio: &Ratio| format!("{} / {}", ratio.of, ratio.over);
+        let case = |ratio: &Ratio| match several {
+            true => format!("{} {}", ratio.case, ratio.metric),
+            false => ratio.case.clone(),
+        };
+        let longest = |text: &dyn Fn(&Ratio) -> String, least: usize| {
+            self.ratios.iter().map(|ratio| text(ratio).len() + 2).fold(least, usize::max)
+        };
+        let (width, wide) = (longest(&name, 24), longest(&case, 14));
         let mut text =
-            format!("\n{:<width$}{:<14}{:>8}  {}\n", "paired ratio", "case", "median", "95 % interval");
-        for (name, ratio) in names.iter().zip(&self.ratios) {
+            format!("\n{:<width$}{:<wide$}{:>8}  {}\n", "paired ratio", "case", "median", "95 % interval");
+        for ratio in &self.ratios {
             text.push_str(&format!(
-                "{name:<width$}{:<14}{:>8.2}  {:.2} to {:.2}\n",
-                ratio.case, ratio.value, ratio.low, ratio.high
+                "{:<width$}{:<wide$}{:>8.2}  {:.2} to {:.2}\n",
+                name(ratio),
+                case(ratio),
+                ratio.value,
+                ratio.low,
+                ratio.high
             ));
         }
         text
@@ -226,7 +231,7 @@ pub(crate) mod tests {
                 series("torch", "later", &[Some(500.0), Some(400.0), Some(500.0)]),
                 series("dali", "later", &[None, None, None]),
             ],
-            IMAGES,
+            &[IMAGES],
             &[
                 Pair::new(("forebay", "exact"), ("torch", "later"), "exact"),
                 Pair::new(("forebay", "exact"), ("dali", "later"), "exact"),

@@ -249,7 +249,7 @@ fn report(machine: Machine, sides: &[Running]) -> Report {
     pairs.push(Pair::new(("forebay", "scaled"), ("torch", "later"), "scaled"));
     pairs.push(Pair::new(("native", "later"), ("decode", "later"), "later"));
     pairs.extend(others().map(first));
-    Report::new("single", machine, &series, IMAGES, &pairs, SEED)
+    Report::new("single", machine, &series, &[IMAGES], &pairs, SEED)
 }
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
 //! Training jobs, each a Python process: start them together, draw their progress, take their figures.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
-use forebay_policy::simulate::Watch;
+use forebay_policy::simulate::{Quality, Watch};
 use indicatif::{MultiProgress, ProgressBar};
 use serde::{Deserialize, Serialize};
 
 use crate::hint::Hinted;
+use crate::interrupt;
 use crate::worker::Worker;
 
 const SCRIPT: &str = include_str!("job.py");
@@ -71,8 +70,8 @@ pub(super) struct Outcome {
     pub(super) step_seconds: f64,
     #[serde(flatten)]
     pub(super) counted: Counted,
-    /// Rank correlation of a sample's place in one epoch with its place in the next.
-    pub(super) correlation: Option<f64>,
+    #[serde(flatten)]
+    pub(super) quality: Quality,
 }
 
 /// A job's process. It serves one side after the other: importing torch takes longer than a side.
@@ -87,17 +86,8 @@ pub(super) struct Process {
     counted: Option<Counted>,
 }
 
-/// Becomes true when the user wants the end, so that what was started is ended before this program.
-pub(super) fn interruption() -> Result<Arc<AtomicBool>> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, flag.clone())?;
-    }
-    Ok(flag)
-}
-
 /// Starts a process for each job and waits until all could begin.
-pub(super) fn open(python: &Path, images: u32, jobs: Vec<Job>, end: &AtomicBool) -> Result<Vec<Process>> {
+pub(super) fn open(python: &Path, images: u32, jobs: Vec<Job>) -> Result<Vec<Process>> {
     let open = |job: Job| -> Result<Process> {
         Ok(Process {
             worker: Worker::open(python, SCRIPT, &job)?,
@@ -111,12 +101,12 @@ pub(super) fn open(python: &Path, images: u32, jobs: Vec<Job>, end: &AtomicBool)
         })
     };
     let mut processes = jobs.into_iter().map(open).collect::<Result<Vec<_>>>()?;
-    until(&mut processes, end, |process| process.ready)?;
+    until(&mut processes, |process| process.ready)?;
     Ok(processes)
 }
 
 /// Lets them do the same beside each other.
-pub(super) fn run(processes: &mut [Process], task: &Task, end: &AtomicBool) -> Result<Vec<Outcome>> {
+pub(super) fn run(processes: &mut [Process], task: &Task) -> Result<Vec<Outcome>> {
     let bars = MultiProgress::new();
     for process in &mut *processes {
         let what = format!("{}, {}", task.side, process.job.name);
@@ -127,13 +117,13 @@ pub(super) fn run(processes: &mut [Process], task: &Task, end: &AtomicBool) -> R
     for process in &mut *processes {
         process.worker.send(task)?;
     }
-    until(processes, end, |process| process.counted.is_some())?;
+    until(processes, |process| process.counted.is_some())?;
     bars.clear()?;
     Ok(processes.iter().filter_map(Process::outcome).collect())
 }
 
 /// Takes lines until all have come so `far`.
-fn until(processes: &mut [Process], end: &AtomicBool, far: fn(&Process) -> bool) -> Result<()> {
+fn until(processes: &mut [Process], far: fn(&Process) -> bool) -> Result<()> {
     let mut heard = Instant::now();
     while !processes.iter().all(far) {
         let mut quiet = true;
@@ -143,9 +133,7 @@ fn until(processes: &mut [Process], end: &AtomicBool, far: fn(&Process) -> bool)
                 process.hear(line)?;
             }
         }
-        if end.load(Ordering::Relaxed) {
-            bail!("interrupted");
-        }
+        interrupt::check()?;
         if !quiet {
             heard = Instant::now();
         } else if heard.elapsed() > PATIENCE {
@@ -165,7 +153,9 @@ impl Process {
             Some(Line::Progress { done }) => self.bar.set_position(done),
             Some(Line::Order { order }) => {
                 let whole = order.len() == self.images as usize;
-                self.watch.batch(order.into_iter());
+                for batch in order.chunks(self.job.batch as usize) {
+                    self.watch.batch(batch.iter().copied());
+                }
                 self.watch.end(whole);
             }
             Some(Line::End(counted)) => {
@@ -186,7 +176,7 @@ impl Process {
             batch: self.job.batch,
             step_seconds: self.job.step_seconds,
             counted: self.counted?,
-            correlation: self.watch.quality().correlation,
+            quality: self.watch.quality(),
         })
     }
 }

@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
 use crate::daemon::Daemon;
 use crate::generate::{self, Outcome, Parameters};
-use crate::{Answer, cache, python};
+use crate::{Answer, cache, interrupt, python};
 use jobs::{Job, Task};
 use report::{Report, Side};
 
@@ -71,7 +71,7 @@ impl Demo {
 
     fn load(&self, data: PathBuf, threads: usize) -> Result<Report> {
         let python = python::find(self.python.as_deref(), &[]);
-        let end = jobs::interruption()?;
+        interrupt::watch()?;
         let jobs = (0..).zip(JOBS).map(|(seed, (name, batch, step_ms))| Job {
             name,
             batch,
@@ -84,16 +84,16 @@ impl Demo {
         // Before the jobs, so that it ends after them even where one fails.
         let daemon = Daemon::open(MEMORY, threads)?;
         eprintln!("starting {} training jobs", JOBS.len());
-        let mut processes = jobs::open(&python, u32::try_from(self.images)?, jobs.collect(), &end)?;
+        let mut processes = jobs::open(&python, u32::try_from(self.images)?, jobs.collect())?;
         // Sharing goes first: what is not in the page cache yet costs this side.
         let mut task = Task { side: "shared", epochs: self.epochs, socket: Some(daemon.socket().into()) };
-        let shared = Side::shared(jobs::run(&mut processes, &task, &end)?);
+        let shared = Side::shared(jobs::run(&mut processes, &task)?);
         drop(daemon);
         (task.side, task.socket) = ("alone", None);
-        let alone = Side::alone(jobs::run(&mut processes, &task, &end)?);
+        let alone = Side::alone(jobs::run(&mut processes, &task)?);
         (task.side, task.epochs) = ("pytorch", 1);
         // The last job has no step.
-        let pytorch = jobs::run(&mut processes[JOBS.len() - 1..], &task, &end)?.remove(0);
+        let pytorch = jobs::run(&mut processes[JOBS.len() - 1..], &task)?.remove(0);
         Ok(Report { data, images: self.images, epochs: self.epochs, threads, shared, alone, pytorch })
     }
 }

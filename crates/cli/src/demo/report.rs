@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use forebay_policy::simulate::Quality;
 use serde::Serialize;
 
 use super::jobs::Outcome;
@@ -42,8 +43,9 @@ impl Side {
         }
     }
 
-    fn correlations(&self) -> String {
-        let found = || self.jobs.iter().filter_map(|job| job.correlation);
+    /// Least to most of the jobs.
+    fn range(&self, of: fn(&Quality) -> Option<f64>) -> String {
+        let found = || self.jobs.iter().filter_map(|job| of(&job.quality));
         match (found().reduce(f64::min), found().reduce(f64::max)) {
             (Some(least), Some(most)) => format!("{least:.2} to {most:.2}"),
             _ => "–".into(),
@@ -97,7 +99,9 @@ pub(super) fn table(report: &Report) -> String {
     line("until the last job ends", |side| format!("{:.1} s", side.makespan_seconds));
     line("preparations per delivery", |side| bounded(side.preparations_per_delivery, side.bound));
     line("storage reads per delivery", |side| bounded(side.reads_per_delivery, side.bound));
-    line("correlation of epochs", Side::correlations);
+    line("correlation of epochs", |side| side.range(|quality| quality.correlation));
+    line("repeated neighbours", |side| side.range(|quality| quality.repeated));
+    line("label skew of batches", |side| side.range(|quality| quality.skew));
     text.push_str(&format!(
         "\n{} jobs, {} x {} JPEGs each, to 224x224 float32 batches, on {} threads.\n\
          One job with PyTorch's DataLoader and the machine to itself: {:.0} samples/s ({} workers).\n",
@@ -122,7 +126,8 @@ mod tests {
 
     fn job(deliveries: u64, seconds: f64, preparations: u64, correlation: Option<f64>) -> Outcome {
         let counted = Counted { deliveries, seconds, preparations, reads: preparations };
-        Outcome { name: "slow-64", batch: 64, step_seconds: 0.00125, counted, correlation }
+        let quality = Quality { correlation, ..Quality::default() };
+        Outcome { name: "slow-64", batch: 64, step_seconds: 0.00125, counted, quality }
     }
 
     #[test]

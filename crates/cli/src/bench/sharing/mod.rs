@@ -1,13 +1,10 @@
 //! `forebay bench sharing`: several training processes over the same images, every loader in turn.
 //!
 //! A side's processes are forked by one that has imported it, and live through the run where they can;
-//! their loaders, and what feeds them, are made anew for each turn. `jobs` holds a turn, `server` what
-//! feeds jobs, `window` the measure.
+//! their loaders, and what feeds them, are made anew for each turn. `server` is what feeds jobs.
 
-mod jobs;
 mod server;
 mod table;
-mod window;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,19 +13,21 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::jobs::{Jobs, Turn};
 use super::machine::Machine;
 use super::report::{Metric, Pair, Report, Series};
 use super::script::{Config, Started};
 use super::setup::{CURE, Pace, SEED, Setup, warn};
+use super::window::Window;
 use crate::Answer;
 use crate::daemon::Daemon;
 use crate::hint::Hinted;
-use jobs::{Jobs, Turn};
 use server::Server;
-use window::Window;
 
 /// Samples per second of all jobs together.
-const RATE: Metric = Metric { name: "samples_per_s", digits: 2 };
+pub(crate) const RATE: Metric = Metric { name: "samples_per_s", digits: 2 };
+/// Samples per second of one job.
+const JOB: Metric = Metric { name: "job_samples_per_s", digits: 2 };
 /// The slowest job's rate over the fastest one's.
 const FAIRNESS: Metric = Metric { name: "fairness", digits: 4 };
 /// CPU seconds of all processes for each delivered sample.
@@ -37,9 +36,9 @@ const CPU: Metric = Metric { name: "cpu_s_per_sample", digits: 6 };
 const PREPARATIONS: Metric = Metric { name: "preparations_per_delivery", digits: 4 };
 
 /// Enough for a pool of all generated images and the batches of eight jobs.
-const MEMORY: u64 = 4 << 30;
+pub(crate) const MEMORY: u64 = 4 << 30;
 /// More than any side has prefetched when its jobs begin together.
-const SKIP: usize = 6;
+pub(crate) const SKIP: usize = 6;
 /// What PyTorch users try: worker processes for each training process.
 const WORKERS: [usize; 3] = [0, 1, 2];
 
@@ -232,7 +231,7 @@ impl Running<'_> {
             _ => None,
         };
         let place = server.as_ref().map(Server::place);
-        let measured = self.jobs.turn(Turn { count, threads, server: place, skip, window });
+        let measured = self.jobs.turn(Turn { count, beside: None, threads, server: place, skip, window });
         measured.map_err(|error| match server.as_mut().and_then(Server::complaint) {
             Some(complaint) => error.context(complaint),
             None => error,
@@ -313,7 +312,18 @@ fn report(machine: Machine, sides: &[Running<'_>], cases: &[usize]) -> Report {
             }));
         }
     }
-    Report::new("sharing", machine, &series, RATE, &pairs(cases), SEED)
+    for side in sides {
+        for case in &side.cases {
+            series.extend((0..case.count).map(|job| Series {
+                side: side.entry.side,
+                case: format!("{} job {}", case.count, job + 1),
+                metric: JOB,
+                values:
+                    case.windows.iter().map(|window| window.as_ref()?.rates().get(job).copied()).collect(),
+            }));
+        }
+    }
+    Report::new("sharing", machine, &series, &[RATE], &pairs(cases), SEED)
 }
 
 /// Forebay over every other side at the same number of processes, and over itself with the fewest.
@@ -364,7 +374,7 @@ mod tests {
             one("torch", "4", CPU, 0.004),
             one("forebay", "4", PREPARATIONS, 0.3),
         ];
-        Report::new("sharing", Machine::read(2), &series, RATE, &pairs(&[1, 4]), SEED)
+        Report::new("sharing", Machine::read(2), &series, &[RATE], &pairs(&[1, 4]), SEED)
     }
 
     #[test]

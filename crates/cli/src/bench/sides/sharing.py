@@ -1,4 +1,4 @@
-# The commands of `forebay bench sharing`. This process leads: it imports once and forks the jobs, so that
+# The commands of `forebay bench sharing` and `neighbours`. This process leads: it imports once and forks the jobs, so that
 # a job costs only the memory that it changes, and tells each what it is told itself. A job reads one byte
 # of each page and nothing else.
 
@@ -73,14 +73,16 @@ def begin(threads, address):
     reply(opened=True)
 
 
-def run(skip):
-    """Takes batches until told to stop; says when each arrived, on a clock that all processes share."""
+def run(skip, step):
+    """Takes batches until told to stop, with `step` seconds of other work after each; says when each
+    arrived, on a clock that all processes share."""
     arrivals, until = [], None
     while until is None or arrivals[-1][0] < until:
         images = take()
         arrivals.append((time.monotonic(), images))
         if len(arrivals) == skip:
             reply(warm=True)
+        time.sleep(step)
         if len(arrivals) >= skip and until is None and select.select([sys.stdin], [], [], 0)[0]:
             until = json.loads(sys.stdin.readline() or '{"at": 0}')["at"]
     figures = {name: counted().get(name) for name in ("preparations", "deliveries")}
@@ -96,18 +98,34 @@ def end():
 
 
 def lead(command):
-    """Gives a command to the jobs and passes on what all of them say."""
+    """Gives a command to some jobs and passes on what they say."""
 
-    def tell(count, **fields):
+    def tell(first, count, **fields):
         while command == "open" and FRESH and jobs:
             jobs.pop().end()
-        while len(jobs) < count:
+        while len(jobs) < first + count:
             jobs.append(Job(len(jobs)))
-        for job in jobs[:count]:
+        chosen = jobs[first : first + count]
+        for job in chosen:
             job.send(json.dumps({"cmd": command, **fields}))
-        reply(said=[job.receive() for job in jobs[:count]])
+        reply(said=[job.receive() for job in chosen])
 
     return tell
 
 
-serve(**{command: lead(command) for command in ("open", "run", "stop", "close")})
+def signals(number):
+    """Sends a signal to some jobs."""
+
+    def tell(first, count):
+        for job in jobs[first : first + count]:
+            os.kill(job.pid, number)
+        reply(said=[])
+
+    return tell
+
+
+serve(
+    freeze=signals(signal.SIGSTOP),
+    thaw=signals(signal.SIGCONT),
+    **{command: lead(command) for command in ("open", "run", "stop", "close")},
+)

@@ -8,26 +8,26 @@ use serde::Deserialize;
 
 /// What one job tells after a turn: when its batches arrived and how many samples each had.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub(super) struct Told {
-    pub(super) arrivals: Vec<(f64, u64)>,
-    pub(super) preparations: Option<u64>,
-    pub(super) deliveries: Option<u64>,
+pub(crate) struct Told {
+    pub(crate) arrivals: Vec<(f64, u64)>,
+    pub(crate) preparations: Option<u64>,
+    pub(crate) deliveries: Option<u64>,
 }
 
 /// One turn of a side.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Window {
+pub(crate) struct Window {
     /// Samples per second of each job.
     rates: Vec<f64>,
-    /// CPU seconds of all processes together, per second.
-    cpu: f64,
+    /// CPU seconds, per second: of the jobs with their workers, and of what feeds them.
+    cpu: [f64; 2],
     /// Over the whole turn, of all jobs together; `None` where the side does not count.
     prepared: Option<f64>,
 }
 
 impl Window {
-    /// From `begin` to `end`, for which all processes together took `cpu` seconds of CPU time.
-    pub(super) fn new(told: &[Told], begin: f64, end: f64, cpu: f64) -> Result<Self> {
+    /// From `begin` to `end`, for which jobs and what feeds them took `cpu` seconds of CPU time.
+    pub(crate) fn new(told: &[Told], begin: f64, end: f64, cpu: [f64; 2]) -> Result<Self> {
         let rate = |one: &Told| {
             let samples = arrived(&one.arrivals, end)? - arrived(&one.arrivals, begin)?;
             Some(samples / (end - begin))
@@ -37,29 +37,43 @@ impl Window {
         let prepared = sum(|one| one.preparations)
             .zip(sum(|one| one.deliveries).filter(|&deliveries| deliveries > 0))
             .map(|(preparations, deliveries)| preparations as f64 / deliveries as f64);
-        Ok(Self { rates, cpu: cpu / (end - begin), prepared })
+        Ok(Self { rates, cpu: cpu.map(|seconds| seconds / (end - begin)), prepared })
+    }
+
+    /// Samples per second of each job.
+    pub(crate) fn rates(&self) -> &[f64] {
+        &self.rates
     }
 
     /// Of all jobs.
-    pub(super) fn samples_per_s(&self) -> f64 {
+    pub(crate) fn samples_per_s(&self) -> f64 {
         self.rates.iter().sum()
     }
 
     /// The slowest job's rate over the fastest one's.
-    pub(super) fn fairness(&self) -> Option<f64> {
+    pub(crate) fn fairness(&self) -> Option<f64> {
         let slowest = self.rates.iter().copied().reduce(f64::min)?;
         let fastest = self.rates.iter().copied().reduce(f64::max)?;
         (fastest > 0.0).then(|| slowest / fastest)
     }
 
-    /// CPU seconds for a sample that a job was given.
-    pub(super) fn cpu_s_per_sample(&self) -> Option<f64> {
+    /// CPU seconds of all processes for a sample that a job was given.
+    pub(crate) fn cpu_s_per_sample(&self) -> Option<f64> {
+        self.per_sample(self.cpu.iter().sum())
+    }
+
+    /// CPU seconds of what feeds the jobs, for a sample that a job was given.
+    pub(crate) fn server_cpu_s_per_sample(&self) -> Option<f64> {
+        self.per_sample(self.cpu[1])
+    }
+
+    fn per_sample(&self, cpu: f64) -> Option<f64> {
         let rate = self.samples_per_s();
-        (rate > 0.0).then(|| self.cpu / rate)
+        (rate > 0.0).then(|| cpu / rate)
     }
 
     /// Preparations over deliveries.
-    pub(super) fn preparations_per_delivery(&self) -> Option<f64> {
+    pub(crate) fn preparations_per_delivery(&self) -> Option<f64> {
         self.prepared
     }
 }
@@ -107,17 +121,18 @@ mod tests {
             told(&[(0.0, 64), (1.0, 64), (2.0, 64), (3.0, 64)], Some((90, 100))),
             told(&[(0.5, 64), (2.5, 64), (4.5, 64)], Some((10, 100))),
         ];
-        let window = Window::new(&jobs, 1.0, 3.0, 6.0).unwrap();
+        let window = Window::new(&jobs, 1.0, 3.0, [4.5, 1.5]).unwrap();
         assert_eq!(window.samples_per_s(), 96.0);
         assert_eq!(window.fairness(), Some(0.5));
         assert_eq!(window.cpu_s_per_sample(), Some(0.03125));
+        assert_eq!(window.server_cpu_s_per_sample(), Some(0.0078125));
         assert_eq!(window.preparations_per_delivery(), Some(0.5));
     }
 
     #[test]
     fn a_job_that_does_not_count_leaves_preparations_out_and_one_that_left_is_an_error() {
         let jobs = [told(&[(0.0, 64), (9.0, 64)], Some((1, 2))), told(&[(0.0, 64), (9.0, 64)], None)];
-        assert_eq!(Window::new(&jobs, 1.0, 2.0, 1.0).unwrap().preparations_per_delivery(), None);
-        assert!(Window::new(&jobs, 8.0, 10.0, 1.0).is_err());
+        assert_eq!(Window::new(&jobs, 1.0, 2.0, [1.0, 0.0]).unwrap().preparations_per_delivery(), None);
+        assert!(Window::new(&jobs, 8.0, 10.0, [1.0, 0.0]).is_err());
     }
 }
