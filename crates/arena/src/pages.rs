@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munlock, munmap};
 use rustix::param::page_size;
 
 /// A readable and writable mapping that nobody else unmaps.
@@ -61,6 +61,12 @@ impl Pages {
             Err(rustix::io::Errno::INVAL) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Lets the kernel have the pages, even where this process locks all it maps.
+    pub(crate) fn unlock(&self) -> io::Result<()> {
+        // SAFETY: the range is ours, and unlocking changes no byte.
+        Ok(unsafe { munlock(self.start.as_ptr().cast(), self.bytes) }?)
     }
 
     /// Gives the pages at these addresses up; the next access finds what the file holds.

@@ -49,6 +49,10 @@ impl View {
             ));
         }
         let pages = Pages::map(&file, whole(bytes)?, MapFlags::PRIVATE)?;
+        // A process that locks all its memory (`mlockall`) has copied every page by now.
+        pages.unlock()?;
+        // SAFETY: nobody knows these pages yet.
+        unsafe { pages.give_up(pages.range()) }?;
         // Never for writing, nor MAP_POPULATE: either would make a stale copy of every page. Where the
         // kernel cannot populate, the first reads do.
         pages.populate(Advice::LinuxPopulateRead)?;
