@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use forebay_engine::pipeline::{self, Failure, Next, OnError, Sharing, Spec};
+use forebay_engine::pipeline::{self, Failure, Feeding, Next, OnError, Sharing, Spec};
 use forebay_engine::{Error, Result};
 use forebay_policy::Received;
 use forebay_recipe::Recipe;
@@ -132,7 +132,8 @@ impl Job {
     }
 
     fn start_fed(&self, py: Python<'_>, epoch: u64, base: u64, skipped: u64, given: bool) -> PyResult<()> {
-        self.with(py, |job| job.start_fed(epoch, base, skipped, given))
+        let feeding = Feeding { base, skipped, given, ..Feeding::default() };
+        self.with(py, |job| job.start_fed(epoch, feeding))
     }
 
     fn feed(&self, py: Python<'_>, samples: Vec<u64>) -> PyResult<()> {

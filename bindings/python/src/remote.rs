@@ -134,8 +134,20 @@ impl Remote {
         self.wait(py, id, Some(DEADLINE)).map(|_| ())
     }
 
-    fn start_fed(&self, py: Python<'_>, epoch: u64, base: u64, skipped: u64, given: bool) -> PyResult<()> {
-        let start = Start { epoch, received: String::new(), fed: Some(Fed { base, skipped, given }) };
+    /// `passed` of the `base` positions are not fed again; `seen` says how often each sample stands there.
+    #[expect(clippy::too_many_arguments, reason = "what an epoch is")]
+    fn start_fed(
+        &self,
+        py: Python<'_>,
+        epoch: u64,
+        base: u64,
+        skipped: u64,
+        given: bool,
+        passed: u64,
+        seen: Vec<u8>,
+    ) -> PyResult<()> {
+        let fed = Fed { base, skipped, given, passed, seen };
+        let start = Start { epoch, received: String::new(), fed: Some(fed) };
         let id = self.with(py, |client| client.start(start, base - skipped.min(base)))?;
         self.wait(py, id, Some(DEADLINE)).map(|_| ())
     }

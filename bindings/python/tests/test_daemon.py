@@ -1,11 +1,14 @@
 """Guards the daemon: the same batches as alone, exactly once through every death, and nobody's harm."""
 
+import itertools
 import os
+import pickle
 import random
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -404,6 +407,53 @@ def test_a_job_that_asks_for_nothing_costs_the_daemon_nothing(own, small):
             time.sleep(0.1)
         until(lambda: cpu_seconds(own.process.pid, over=0.2) < 0.05)
         assert cpu_seconds(own.process.pid, over=1) < 0.3
+
+
+def test_metrics_from_another_thread_take_no_reply_away(own, small):
+    with forebay.DataLoader(small, share=own.socket, **READY) as loader:
+        batches = iter(loader)
+        next(batches)
+        times, over = [], threading.Event()
+
+        def watch():
+            while not over.is_set():
+                start = time.monotonic()
+                assert loader.metrics()["threads"] == 2
+                times.append(time.monotonic() - start)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        for _ in range(20):
+            for _ in batches:
+                pass
+            batches = iter(loader)
+        over.set()
+        watcher.join(60)
+    assert len(times) > 10 and max(times) < 10
+
+
+def test_a_pickled_loader_and_a_new_one_are_two_jobs_of_a_spawned_process(daemon, small):
+    with forebay.DataLoader(small, share=daemon.socket, job="train", **READY) as loader:
+        next(iter(loader))
+        with pickle.loads(pickle.dumps(loader)) as other:
+            assert loader._job_name() != other._job_name()
+            assert len(list(other)) == 12
+
+
+def test_what_was_fed_is_not_kept(daemon, small):
+    endless = itertools.cycle(range(97))
+    with forebay.DataLoader(small, 8, sampler=endless, share=daemon.socket) as loader:
+        batches = iter(loader)
+        for _ in range(200):
+            next(batches)
+        fed = loader._job._fed
+        assert fed.passed > 1400 and sum(map(len, fed.ahead)) < 100
+        assert sum(fed.seen) == fed.passed
+
+
+def test_a_name_that_is_too_long_is_refused_at_once(small):
+    with pytest.raises(ValueError, match="200 bytes"):
+        forebay.DataLoader(small, job="x" * 201)
 
 
 def test_a_forked_child_is_a_job_of_its_own_and_the_parent_goes_on(daemon, small):

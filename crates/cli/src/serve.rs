@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use forebay_daemon::{Daemon, Error, Options, log};
 use forebay_engine::{Config, parse_bytes};
-use forebay_wire::client::Client;
+use forebay_wire::client::{self, Client};
 use forebay_wire::default_socket;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -32,7 +32,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "FOREBAY_SOCKET")]
     pub(crate) socket: Option<PathBuf>,
     /// Bytes for pools, samples in hand and lent batches, such as 8GB; default: a quarter of what the cgroup
-    /// or the machine allows, at most 16 GB.
+    /// or the machine allows, at most 16 GiB.
     #[arg(long, env = "FOREBAY_MEMORY", value_parser = bytes)]
     pub(crate) memory: Option<u64>,
     /// Worker threads; default: the cores that affinity and cgroup leave.
@@ -61,6 +61,9 @@ impl Serve {
     /// Serves until a signal, `forebay stop`, or idleness ends it.
     pub(crate) fn run(self) -> Result<Answer> {
         let socket = self.socket.clone().unwrap_or_else(default_socket);
+        // A detached daemon does not stay in this directory.
+        let socket =
+            std::path::absolute(&socket).with_context(|| format!("not a path: {}", socket.display()))?;
         if self.detach {
             return self.detach(&socket);
         }
@@ -103,8 +106,20 @@ impl Serve {
     }
 
     fn detach(&self, socket: &Path) -> Result<Answer> {
-        if Client::connect(socket).is_ok() {
-            return Ok(Answer::Yes);
+        match Client::connect(socket) {
+            Ok(_) => {
+                if self.memory.is_some() || self.threads.is_some() {
+                    eprintln!(
+                        "a daemon already serves {}, with the memory and threads it was started with; \
+                         `forebay status` shows it",
+                        socket.display()
+                    );
+                }
+                return Ok(Answer::Yes);
+            }
+            // It has another version.
+            Err(error @ client::Error::Fault(_)) => return Err(error.into()),
+            Err(_) => {}
         }
         let path = self.log.clone().map_or_else(log_path, Ok)?;
         let mut child = self.spawn(socket, &path)?;

@@ -1,5 +1,7 @@
 //! `forebay status` and `forebay stop`: ask the daemon how it is, and tell it to end.
 
+use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -7,6 +9,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use forebay_wire::client::{Client, Error};
 use forebay_wire::{self as wire, Done, default_socket};
+use rustix::event::PollFlags;
 use serde_json::{Value, json};
 
 use crate::Answer;
@@ -38,9 +41,14 @@ pub(crate) struct Stop {
 fn connect(socket: &Path) -> Result<Option<Client>> {
     match Client::connect(socket) {
         Ok(client) => Ok(Some(client)),
-        Err(Error::Nobody { .. }) => Ok(None),
+        Err(Error::Nobody { cause, .. }) if is_empty(&cause) => Ok(None),
         Err(error) => bail!(error),
     }
+}
+
+/// Whether nobody listens, which is not a failure.
+fn is_empty(cause: &io::Error) -> bool {
+    matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 impl Status {
@@ -71,17 +79,26 @@ impl Stop {
     /// Tells the daemon to end and waits until it has; the answer is no when there is none.
     pub(crate) fn run(self) -> Result<Answer> {
         let socket = self.socket.unwrap_or_else(default_socket);
-        let Some(mut client) = connect(&socket)? else {
-            eprintln!("no daemon serves {}", socket.display());
-            return Ok(Answer::No);
+        let process = match Client::stop(&socket) {
+            Ok(process) => process,
+            Err(Error::Nobody { cause, .. }) if is_empty(&cause) => {
+                eprintln!("no daemon serves {}", socket.display());
+                return Ok(Answer::No);
+            }
+            Err(error) => bail!(error),
         };
-        client.call(wire::Ask::Stop(Done {}))?;
-        drop(client);
+        let ended = || match &process {
+            // Another daemon may listen there by now.
+            Some(process) => {
+                wire::wait([(process.as_fd(), PollFlags::IN)], Some(Instant::now())).map(|[ended]| ended)
+            }
+            None => Ok(!socket.exists()),
+        };
         let start = Instant::now();
-        while connect(&socket).is_ok_and(|client| client.is_some()) || socket.exists() {
+        while !ended()? {
             if start.elapsed() > END {
                 let hint = "`forebay status` shows its process; end that";
-                bail!(Hinted::new("the daemon was told to end and still answers", hint));
+                bail!(Hinted::new("the daemon was told to end and lives on", hint));
             }
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use forebay_engine::batch::Batch;
-use forebay_engine::pipeline::{Failure, OnError, Sharing, Spec};
+use forebay_engine::pipeline::{Failure, Feeding, OnError, Sharing, Spec};
 use forebay_engine::storage::Folder;
 use forebay_engine::{self as engine, Error};
 use forebay_recipe::{Kind, Layout, Output, Recipe, Span, Values};
@@ -41,6 +41,26 @@ pub(crate) fn spec(join: &wire::Join, folder: Arc<Folder>) -> Result<Spec, Error
         ragged: join.ragged,
         lend: true,
         share,
+    })
+}
+
+/// How a fed epoch goes on, checked.
+pub(crate) fn feeding(fed: &wire::Fed, samples: u64) -> Result<Feeding, wire::Trouble> {
+    let lie = |text: &str| wire::Trouble::Lie(text.into());
+    if fed.skipped > fed.base || fed.passed > fed.base || fed.base >= 1 << 62 {
+        return Err(lie("more samples skipped or passed than received"));
+    }
+    let (seen, rest) = fed.seen.as_chunks::<4>();
+    if !rest.is_empty() || seen.len() as u64 > samples {
+        return Err(lie("counts of samples that are not in the dataset"));
+    }
+    let counts = (0..).zip(seen.iter().map(|count| u64::from(u32::from_le_bytes(*count))));
+    Ok(Feeding {
+        base: fed.base,
+        skipped: fed.skipped,
+        given: fed.given,
+        passed: fed.passed,
+        seen: counts.filter(|(_, count)| *count > 0).collect(),
     })
 }
 
@@ -80,6 +100,8 @@ pub(crate) fn fault(error: &Error) -> wire::Fault {
         Error::Recipe(_) => K::Recipe,
         Error::Invalid(_) => K::Invalid,
         Error::Closed => K::Closed,
+        // The daemon ends, and another one goes on.
+        Error::Panic(_) => K::Draining,
         _ => K::Other,
     };
     wire::Fault { kind: kind.into(), text: error.to_string(), failure }

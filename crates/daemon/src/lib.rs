@@ -8,6 +8,7 @@ mod board;
 mod convert;
 mod listen;
 mod log;
+mod scans;
 mod session;
 
 use std::io;
@@ -21,13 +22,19 @@ use forebay_engine::Config;
 use forebay_engine::pipeline::Engine;
 use forebay_wire::wait;
 use rustix::event::{EventfdFlags, PollFlags, eventfd};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use board::Board;
 use listen::Listener;
 pub use log::log;
+use scans::Scans;
 
-/// Connections at most, jobs or not.
-const CONNECTIONS: usize = 1024;
+/// Connections at most, jobs or not; fewer where the system allows few descriptors.
+const CONNECTIONS: u64 = 1024;
+/// Descriptors of a connection: its socket and process, and a job's bell and slots.
+const DESCRIPTORS: u64 = 8;
+/// Descriptors for everything else, such as the files that are read.
+const OTHERS: u64 = 128;
 /// How long a session may take to answer what it was asked when the daemon ends.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -96,8 +103,20 @@ impl Stop {
 struct House {
     engine: Arc<Engine>,
     board: Board,
+    scans: Scans,
+    connections: usize,
     stop: Arc<Stop>,
     started: Instant,
+}
+
+/// How many connections there are descriptors for, of all that this process may have.
+fn connections() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let most = limit.maximum.unwrap_or(u64::MAX);
+    // Where it cannot be raised, what is allowed now is what there is.
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).is_ok();
+    let allowed = if raised { most } else { limit.current.unwrap_or(most) };
+    (allowed.saturating_sub(OTHERS) / DESCRIPTORS).clamp(1, CONNECTIONS) as usize
 }
 
 /// A daemon that listens.
@@ -116,6 +135,8 @@ impl Daemon {
         let house = House {
             engine: Arc::new(Engine::new(options.config)),
             board: Board::default(),
+            scans: Scans::default(),
+            connections: connections(),
             stop: Arc::new(Stop::new().map_err(io)?),
             started: Instant::now(),
         };
@@ -131,7 +152,7 @@ impl Daemon {
     pub fn run(self) -> io::Result<()> {
         let mut idle_since = Instant::now();
         while !self.house.stop.is_told() {
-            if self.house.board.jobs() > 0 {
+            if self.house.board.jobs() > 0 || self.house.scans.any() {
                 idle_since = Instant::now();
             } else if self.idle_exit.is_some_and(|longest| idle_since.elapsed() >= longest) {
                 log("ends: no job for a while");
@@ -165,8 +186,8 @@ impl Daemon {
                 return;
             }
         };
-        if self.house.board.connections() >= CONNECTIONS {
-            log(format!("a connection was refused: there are {CONNECTIONS} already"));
+        if self.house.board.connections() >= self.house.connections {
+            log(format!("a connection was refused: there are {} already", self.house.connections));
             return;
         }
         let house = self.house.clone();

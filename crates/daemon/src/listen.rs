@@ -6,13 +6,13 @@
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use forebay_wire::Peer;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
 use crate::{Error, log};
@@ -41,9 +41,14 @@ impl Listener {
             Err(Errno::WOULDBLOCK) => return Err(Error::Taken(path.to_path_buf())),
             Err(errno) => return Err(io(errno.into())),
         }
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
-            _ => {}
+        match fs::symlink_metadata(path) {
+            Ok(meta) if meta.file_type().is_socket() => fs::remove_file(path).map_err(io)?,
+            Ok(_) => {
+                let why = "there is something else than a socket; choose another path with --socket";
+                return Err(Error::Place { path: path.to_path_buf(), why: why.into() });
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(io(error)),
         }
         let listener = UnixListener::bind(path).map_err(io)?;
         fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(io)?;
@@ -62,9 +67,9 @@ impl Listener {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error),
         };
-        let peer = socket_peercred(&socket)?;
-        if peer.uid != geteuid() {
-            log(format!("refused a connection of user {}", peer.uid.as_raw()));
+        let peer = Peer::of(&socket)?;
+        if peer.uid != geteuid().as_raw() {
+            log(format!("refused a connection of user {}", peer.uid));
             return Ok(None);
         }
         Ok(Some(socket))

@@ -14,11 +14,10 @@ use forebay_engine::storage::Folder;
 use forebay_policy::Received;
 use forebay_wire::{
     Answer, Ask, Done, Facts, Failures, Fault, FaultKind, Feed, Frames, Hello, Join, Joined, Number, Open,
-    Opened, Reply, Request, Sender, Start, Status, StatusStream, Trouble, VERSION, Wants, wait,
+    Opened, Peer, Reply, Request, Sender, Start, Status, StatusStream, Trouble, VERSION, Wants, wait,
 };
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::board::{Entry, Listed, numbers};
@@ -58,7 +57,12 @@ struct Seat {
     wanted: VecDeque<u64>,
     /// Slots whose descriptor the client has.
     passed: HashSet<u64>,
+    /// Samples in the largest batch so far.
+    given: u64,
+    /// Samples fed and not received.
     fed: u64,
+    /// Samples that were received and will be fed again.
+    again: u64,
 }
 
 /// Serves a connection until either side has enough of it.
@@ -92,9 +96,9 @@ pub(crate) fn run(house: Arc<House>, socket: OwnedFd, entry: Entry) {
 
 /// The client's process, and a descriptor that tells its end; nothing if it is gone already.
 fn watch(socket: &OwnedFd) -> Option<(u32, Option<OwnedFd>)> {
-    let peer = socket_peercred(socket).ok()?;
-    let pid = peer.pid.as_raw_nonzero().get() as u32;
-    match pidfd_open(peer.pid, PidfdFlags::empty()) {
+    let Some(process) = Peer::of(socket).ok()?.pid else { return Some((0, None)) };
+    let pid = process.as_raw_nonzero().get() as u32;
+    match pidfd_open(process, PidfdFlags::empty()) {
         Ok(process) => Some((pid, Some(process))),
         // It died and left its socket to a child.
         Err(Errno::SRCH) => None,
@@ -106,6 +110,7 @@ fn watch(socket: &OwnedFd) -> Option<(u32, Option<OwnedFd>)> {
 impl Session {
     fn serve(&mut self) -> End {
         let mut frames = Frames::default();
+        let begun = Instant::now();
         let mut partial: Option<Instant> = None;
         let mut drain: Option<Instant> = None;
         loop {
@@ -127,7 +132,9 @@ impl Session {
             if frames.is_partial() {
                 partial.get_or_insert_with(Instant::now);
             }
-            let deadline = [partial.map(|since| since + DEADLINE), drain].into_iter().flatten().min();
+            let greeting = (!self.met).then(|| begun + DEADLINE);
+            let deadline =
+                [partial.map(|since| since + DEADLINE), greeting, drain].into_iter().flatten().min();
             let socket = self.socket.as_fd();
             // A descriptor that is not there is stood in for by one that is.
             // Nobody hushes the bell of a job that asks for nothing.
@@ -148,7 +155,9 @@ impl Session {
             }
             if incoming {
                 frames.read(&self.socket)?;
-            } else if partial.is_some_and(|since| since.elapsed() >= DEADLINE) {
+            } else if partial.is_some_and(|since| since.elapsed() >= DEADLINE)
+                || greeting.is_some_and(|end| Instant::now() >= end)
+            {
                 return Err(Trouble::Late);
             }
         }
@@ -180,7 +189,7 @@ impl Session {
         if id == 0 {
             return Err(Trouble::Lie("a request without a number".into()));
         }
-        if !self.met && !matches!(ask, Ask::Hello(_)) {
+        if !self.met && !matches!(ask, Ask::Hello(_) | Ask::Stop(_)) {
             return Err(Trouble::Lie("it did not say hello".into()));
         }
         match ask {
@@ -217,6 +226,9 @@ impl Session {
             },
             Ask::Quarantine(list) => {
                 let seat = self.seat()?;
+                if list.failures.len() as u64 > seat.listed.samples {
+                    return Err(Trouble::Lie("more failures than samples".into()));
+                }
                 if list.failures.iter().any(|failure| failure.sample >= seat.listed.samples) {
                     return Err(Trouble::Lie("a failed sample that is not in the dataset".into()));
                 }
@@ -261,7 +273,7 @@ impl Session {
         if !root.is_absolute() {
             return Err(Error::Invalid(format!("{} is not an absolute path", root.display())));
         }
-        Folder::open(&root, self.house.engine.config().threads, &|_| ())
+        self.house.scans.open(&root, self.house.engine.config().threads)
     }
 
     fn open(&mut self, id: u64, open: &Open) -> End {
@@ -324,7 +336,16 @@ impl Session {
             lent: AtomicU64::new(0),
         });
         self.entry.list(listed.clone()).map_err(taken)?;
-        Ok(Seat { job, listed, started: false, wanted: VecDeque::new(), passed: HashSet::new(), fed: 0 })
+        Ok(Seat {
+            job,
+            listed,
+            started: false,
+            wanted: VecDeque::new(),
+            passed: HashSet::new(),
+            given: 0,
+            fed: 0,
+            again: 0,
+        })
     }
 
     fn job(&self, join: &Join) -> Result<(Job, PathBuf, u64), Error> {
@@ -347,11 +368,9 @@ impl Session {
         seat.listed.epoch.store(start.epoch, Ordering::Relaxed);
         let result = match &start.fed {
             Some(fed) => {
-                seat.fed = 0;
-                if fed.skipped > fed.base {
-                    return Err(Trouble::Lie("more samples skipped than passed".into()));
-                }
-                seat.job.start_fed(start.epoch, fed.base, fed.skipped, fed.given)
+                let feeding = convert::feeding(fed, seat.listed.samples)?;
+                (seat.fed, seat.again) = (0, fed.base - fed.passed);
+                seat.job.start_fed(start.epoch, feeding)
             }
             None => {
                 let received = match &*start.received {
@@ -372,7 +391,9 @@ impl Session {
 
     fn feed(&mut self, feed: &Feed) -> End<Result<(), Error>> {
         let seat = self.seat()?;
-        seat.fed += feed.samples.len() as u64;
+        let again = seat.again.min(feed.samples.len() as u64);
+        seat.again -= again;
+        seat.fed += feed.samples.len() as u64 - again;
         if seat.fed > FED + seat.listed.samples {
             return Err(Trouble::Lie(format!("{} samples fed ahead", seat.fed)));
         }
@@ -393,8 +414,9 @@ impl Session {
         let waited = Duration::from_nanos(wants.waited_ns).min(seat.listed.joined.elapsed());
         seat.job.counters().wait_ns.add(waited.as_nanos() as u64);
         if let Some(busy) = wants.busy_ns {
-            // A wrong time would only hurt the job itself.
-            let _ = seat.job.ask(Duration::from_nanos(busy), wants.samples);
+            // Only the time is believed. A wrong one moves work towards the job or away from it, within what
+            // it may have in hand; the cores between streams go by time that was really spent.
+            let _ = seat.job.ask(Duration::from_nanos(busy), wants.samples.min(seat.given));
         }
         Ok(())
     }
@@ -416,6 +438,7 @@ impl Session {
             seat.wanted.pop_front();
             match next {
                 Ok(Next::Batch(batch)) => {
+                    seat.given = seat.given.max(batch.positions.len() as u64);
                     seat.fed = seat.fed.saturating_sub((batch.positions.len() + batch.skipped.len()) as u64);
                     let lease = batch.lease.clone();
                     let (Some(slot), Some(descriptor)) = (lease.slot(), lease.descriptor()) else {
@@ -438,7 +461,14 @@ impl Session {
                 Ok(Next::End) => self.reply(id, Answer::End(Done {}))?,
                 Ok(Next::Hungry) => self.reply(id, Answer::Hungry(Done {}))?,
                 Ok(Next::Waiting) => {}
-                Err(error) => self.fault(id, &error)?,
+                Err(error) => {
+                    self.fault(id, &error)?;
+                    if let Error::Panic(bug) = error {
+                        // No job gets anything more from this engine: another daemon must serve them.
+                        log(format!("ends: {bug}"));
+                        self.house.stop.tell();
+                    }
+                }
             }
         }
     }

@@ -170,6 +170,15 @@ fn frame(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_le_bytes(), bytes].concat()
 }
 
+/// A message in several frames.
+fn frames(bytes: &[u8]) -> Vec<u8> {
+    let parts = bytes.chunks(FRAME).enumerate().map(|(at, part)| {
+        let more = if (at + 1) * FRAME < bytes.len() { 1 << 31 } else { 0 };
+        [&(part.len() as u32 | more).to_le_bytes(), part].concat()
+    });
+    parts.collect::<Vec<_>>().concat()
+}
+
 fn hello() -> Ask {
     Ask::Hello(Hello { version: VERSION, ..Hello::default() })
 }
@@ -217,8 +226,45 @@ fn every_lie_ends_its_connection_and_nothing_else() {
         (
             "more skipped than passed",
             Box::new(|h| {
-                let fed = Some(Fed { base: 1, skipped: 2, given: false });
+                let fed = Some(Fed { base: 1, skipped: 2, ..Fed::default() });
                 with(Liar::joined(h), |l| l.ask(Ask::Start(Start { fed, ..Start::default() })))
+            }),
+        ),
+        (
+            "more passed than received",
+            Box::new(|h| {
+                let fed = Some(Fed { base: 1, passed: 2, ..Fed::default() });
+                with(Liar::joined(h), |l| l.ask(Ask::Start(Start { fed, ..Start::default() })))
+            }),
+        ),
+        (
+            "a position that no epoch reaches",
+            Box::new(|h| {
+                let fed = Some(Fed { base: u64::MAX, passed: u64::MAX, ..Fed::default() });
+                with(Liar::joined(h), |l| l.ask(Ask::Start(Start { fed, ..Start::default() })))
+            }),
+        ),
+        (
+            "counts of samples that are not there",
+            Box::new(|h| {
+                let fed = Some(Fed { seen: vec![0; 4 * (SAMPLES as usize + 1)], ..Fed::default() });
+                with(Liar::joined(h), |l| l.ask(Ask::Start(Start { fed, ..Start::default() })))
+            }),
+        ),
+        (
+            "a list that would take a gigabyte",
+            Box::new(|h| {
+                // Of each two bytes a failure would be made.
+                let failures = vec![Failure::default(); 10 << 20];
+                let request = Request { id: 9, ask: Some(Ask::Quarantine(Failures { failures })) };
+                with(Liar::joined(h), |l| l.raw(&frames(&request.encode_to_vec())))
+            }),
+        ),
+        (
+            "more failures than samples",
+            Box::new(|h| {
+                let failures = vec![Failure::default(); SAMPLES as usize + 1];
+                with(Liar::joined(h), |l| l.ask(Ask::Quarantine(Failures { failures })))
             }),
         ),
         (
@@ -270,6 +316,56 @@ fn another_version_is_told_so() {
     let Some(forebay_wire::Answer::Fault(fault)) = reply.answer else { panic!("{reply:?}") };
     assert_eq!(fault.kind(), FaultKind::Version);
     assert!(fault.text.contains("forebay stop"));
+}
+
+#[test]
+fn a_daemon_of_another_version_can_be_told_to_end() {
+    let mut house = House::open();
+    let mut liar = Liar::connect(&house);
+    liar.ask(Ask::Hello(Hello { version: VERSION + 1, ..Hello::default() }));
+    liar.ask(Ask::Stop(Done {}));
+    assert!(liar.closed());
+    house.thread.take().expect("it runs").join().expect("it ended well");
+}
+
+#[test]
+fn a_long_start_is_taken() {
+    let house = House::open();
+    let mut liar = Liar::joined(&house);
+    let received = format!("{{\"base\": 1, \"skipped\": 0, \"beyond\": []{}}}", " ".repeat(9 << 20));
+    let start = Start { received, ..Start::default() };
+    liar.raw(&frames(&Request { id: 3, ask: Some(Ask::Start(start)) }.encode_to_vec()));
+    liar.id = 3;
+    liar.ask(Ask::Leave(Done {}));
+    let mut answers = [0; 64];
+    assert!(liar.socket.read(&mut answers).is_ok_and(|bytes| bytes > 0), "the connection lives");
+}
+
+#[test]
+fn what_a_job_says_of_samples_keeps_them_from_nobody_else() {
+    let house = House::open();
+    let skip = |name: &str| Join { on_error: "skip".into(), ..join(&house.data(), name) };
+    let joined = |name: &str| {
+        let mut client = Client::connect(&house.socket()).expect("connected");
+        client.call(Ask::Join(skip(name))).expect("joined");
+        Honest { client, epoch: 0 }
+    };
+    let (mut honest, mut liar) = (joined("honest"), joined("liar"));
+    let failures = (0..SAMPLES).map(|sample| Failure { sample, ..Failure::default() }).collect();
+    liar.client.call(Ask::Quarantine(Failures { failures })).expect("taken");
+    honest.whole_epoch();
+    honest.whole_epoch();
+}
+
+#[test]
+fn a_file_that_is_no_socket_stays() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = dir.path().join("model.ckpt");
+    std::fs::write(&file, "weeks of work").expect("written");
+    let config = Config { memory: 64 << 20, threads: 2 };
+    let refused = Daemon::bind(Options { socket: file.clone(), config, idle_exit: None });
+    assert!(refused.is_err_and(|error| error.to_string().contains("--socket")));
+    assert_eq!(std::fs::read(&file).expect("still there"), b"weeks of work");
 }
 
 #[test]
@@ -325,7 +421,9 @@ fn broken_frames_harm_nobody() {
                 if dice.next_u32().is_multiple_of(4) {
                     bytes.truncate(dice.next_u32() as usize % (bytes.len() + 1));
                 }
-                liar.raw(&frame(&bytes))
+                // To end the daemon is no lie.
+                let stop = |request: Request| matches!(request.ask, Some(Ask::Stop(_)));
+                Request::decode(&bytes[..]).is_ok_and(stop) || liar.raw(&frame(&bytes))
             }
         };
         sent += 1;
@@ -375,7 +473,13 @@ fn any_ask(dice: &mut rand_chacha::ChaCha8Rng, data: &Path) -> Ask {
             } else {
                 String::new()
             },
-            fed: (c == 0).then_some(Fed { base: d, skipped: a, given: b == 0 }),
+            fed: (c == 0).then(|| Fed {
+                base: d,
+                skipped: a % 3,
+                given: b == 0,
+                passed: b,
+                seen: vec![1; a as usize % 99],
+            }),
         }),
         4 => Ask::Feed(Feed { samples: vec![a % 40, b, c % 40], end: d == 0 }),
         5 | 6 => Ask::Next(Wants { received: a, busy_ns: Some(b), samples: c, waited_ns: d }),

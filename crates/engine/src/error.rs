@@ -71,9 +71,6 @@ pub enum Fault {
     /// The recipe does not fit this image.
     #[error("{0}")]
     Recipe(#[from] forebay_recipe::Error),
-    /// It failed in a run before this one, whose state was loaded.
-    #[error("{0}")]
-    Before(String),
 }
 
 impl Fault {
@@ -91,7 +88,6 @@ impl Fault {
             Fault::Corrupt(text) => Fault::Corrupt(text.clone()),
             Fault::TooLarge { need, allowed } => Fault::TooLarge { need: *need, allowed: *allowed },
             Fault::Recipe(error) => Fault::Recipe(error.clone()),
-            Fault::Before(text) => Fault::Before(text.clone()),
         }
     }
 }

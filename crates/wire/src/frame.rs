@@ -22,6 +22,9 @@ use rustix::time::Timespec;
 pub const FRAME: usize = 1 << 20;
 /// Bytes of a message at most: what a job received of 2^28 samples fits.
 pub const MESSAGE: usize = 64 << 20;
+/// Bytes of a message at most, of any kind but that which may be long: lists take more memory than they have
+/// bytes.
+const SHORT: usize = 8 << 20;
 /// Descriptors that may wait for their message.
 const DESCRIPTORS: usize = 4;
 const MORE: u32 = 1 << 31;
@@ -144,6 +147,12 @@ fn send_once(
     sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)
 }
 
+/// What comes through a socket.
+pub trait Kind: Message + Default {
+    /// Whether these bytes, of a message, are of a kind that may be long.
+    fn may_be_long(bytes: &[u8]) -> bool;
+}
+
 /// Takes frames apart into messages.
 #[derive(Debug, Default)]
 pub struct Frames {
@@ -187,7 +196,7 @@ impl Frames {
     }
 
     /// The next whole message, if it has come.
-    pub fn message<M: Message + Default>(&mut self) -> Result<Option<M>, Trouble> {
+    pub fn message<M: Kind>(&mut self) -> Result<Option<M>, Trouble> {
         loop {
             let rest = &self.bytes[self.start..];
             let Some((header, rest)) = rest.split_first_chunk::<4>() else { return Ok(None) };
@@ -215,7 +224,11 @@ impl Frames {
                 M::decode(part)
             } else {
                 self.message.extend(part);
-                M::decode(&std::mem::take(&mut self.message)[..])
+                let message = std::mem::take(&mut self.message);
+                if message.len() > SHORT && !M::may_be_long(&message) {
+                    return Err(Trouble::Lie(format!("a message of its kind is over {SHORT} bytes")));
+                }
+                M::decode(&message[..])
             };
             return decoded.map(Some).map_err(|e| Trouble::Lie(format!("not a message: {e}")));
         }

@@ -1,6 +1,9 @@
 //! The messages, as protobuf: fields are only ever added, under new numbers.
 
+use prost::encoding::decode_varint;
 use prost::{Message, Oneof};
+
+use crate::frame::Kind;
 
 /// From a job to the daemon.
 #[derive(Clone, PartialEq, Message)]
@@ -22,6 +25,25 @@ pub struct Reply {
     /// What it comes to.
     #[prost(oneof = "Answer", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub answer: Option<Answer>,
+}
+
+impl Kind for Request {
+    /// Only what was received, or fed, of a large dataset: `Start`, and nothing after it.
+    fn may_be_long(mut bytes: &[u8]) -> bool {
+        const ID: u64 = 1 << 3;
+        const START: u64 = 5 << 3 | 2;
+        let mut number = || decode_varint(&mut bytes).ok();
+        let start = number() == Some(ID) && number().is_some() && number() == Some(START);
+        let length = number();
+        start && length == Some(bytes.len() as u64)
+    }
+}
+
+impl Kind for Reply {
+    /// The daemon is of the same user, and answers what it was asked.
+    fn may_be_long(_: &[u8]) -> bool {
+        true
+    }
 }
 
 /// What a job asks for.
@@ -240,6 +262,12 @@ pub struct Fed {
     /// Each feeding is a batch.
     #[prost(bool, tag = "3")]
     pub given: bool,
+    /// Positions received before that are not fed again.
+    #[prost(uint64, tag = "4")]
+    pub passed: u64,
+    /// How often each sample stands at those, as little-endian numbers of 4 bytes; empty if there are none.
+    #[prost(bytes = "vec", tag = "5")]
+    pub seen: Vec<u8>,
 }
 
 /// Samples, in order.

@@ -26,7 +26,7 @@ def configure(memory: int | str | None = None, threads: int | None = None) -> No
     """Set this process's memory budget (bytes or ``"4GB"``) and number of native threads.
 
     Call it before the first loader is iterated. Defaults: ``FOREBAY_MEMORY``, else a quarter of what the
-    cgroup or the machine allows, at most 16 GB; ``FOREBAY_THREADS``, else the cores that affinity and
+    cgroup or the machine allows, at most 16 GiB; ``FOREBAY_THREADS``, else the cores that affinity and
     cgroup leave.
     """
     _configure(memory, threads)

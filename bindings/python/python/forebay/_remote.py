@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import os
 import subprocess
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 _RETRY = 10.0
 #: A daemon that was started on demand ends after so many seconds without a job.
 _IDLE_EXIT = 300
+
+#: So often in a row a daemon may be lost with the same question.
+_LOSSES = 3
 
 _T = TypeVar("_T")
 
@@ -59,6 +64,24 @@ def connect(share: str | bool | os.PathLike[str]) -> Any:
         return _native.Remote(socket)
 
 
+class _Fed:
+    """What was fed to an epoch, for a daemon that has not seen it: a few batches, and counts before them."""
+
+    def __init__(self, samples: int) -> None:
+        self.ahead: deque[list[int]] = deque()
+        self.passed, self.ended = 0, False
+        #: How often each sample stands before ``passed``: a repeated sample is a copy of its own.
+        self.seen = array.array("I", bytes(4 * samples))
+
+    def add(self, samples: list[int], done: int) -> None:
+        """Add what was fed now; all before position ``done`` is received."""
+        self.ahead.append(samples)
+        while self.ahead and self.passed + len(self.ahead[0]) <= done:
+            for sample in self.ahead.popleft():
+                self.seen[sample] += 1
+                self.passed += 1
+
+
 class RemoteJob:
     """What the loader asks of a job, asked of a daemon.
 
@@ -66,15 +89,24 @@ class RemoteJob:
     received, and another one goes on from there.
     """
 
-    def __init__(self, loader: DataLoader, native: Any) -> None:
+    def __init__(self, loader: DataLoader) -> None:
         # The loader has this job: a reference back would keep a dropped loader alive.
-        self._weak, self._native = weakref.ref(loader), native
+        self._weak = weakref.ref(loader)
         self._failures: list[tuple[int, str, str, str]] = list(loader._failures)
         #: How the epoch that is being iterated was started, and what was fed to it.
         self._begun: Callable[[], None] | None = None
-        self._fed: list[list[int]] = []
-        self._ended = False
-        self._join()
+        self._fed = _Fed(0)
+        deadline = time.monotonic() + _RETRY
+        while True:
+            self._native = connect(loader.share)
+            try:
+                self._join()
+                return
+            except DaemonError:
+                # One that is about to end takes no job; then another can be started.
+                if loader.share is not True or time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.05)
 
     @property
     def _loader(self) -> DataLoader:
@@ -92,14 +124,16 @@ class RemoteJob:
 
     def _asked(self, ask: Callable[[Any], _T]) -> _T:
         """Ask; when the daemon is lost, join again, go on with the epoch and ask once more."""
-        if self._native.is_mine():
+        lost: DaemonError | None = None
+        for _ in range(_LOSSES):
+            if lost or not self._native.is_mine():
+                # A forked child comes here too: it is a job of its own.
+                self._revive()
             try:
                 return ask(self._native)
-            except DaemonError:
-                pass
-        # A forked child comes here too: it is a job of its own.
-        self._revive()
-        return ask(self._native)
+            except DaemonError as problem:
+                lost = problem
+        raise self._gone(f"was lost {_LOSSES} times in a row", lost) from lost
 
     def _revive(self) -> None:
         share = self._loader.share
@@ -108,54 +142,63 @@ class RemoteJob:
             try:
                 self._native = connect(share)
                 self._join()
-                break
+                if self._begun is not None:
+                    self._begun()
+                return
             except (DaemonError, JobNameError) as problem:
                 # The name may belong to the lost connection for a moment.
                 if time.monotonic() >= deadline:
-                    raise DaemonError(
-                        f"the daemon at {socket_of(share)} was lost and did not come back within "
-                        f"{_RETRY:.0f} s ({problem}); the loader's state_dict() says what was received, "
-                        "and a loader that loads it goes on from there"
-                    ) from problem
+                    gone = f"was lost and did not come back within {_RETRY:.0f} s"
+                    raise self._gone(gone, problem) from problem
                 time.sleep(0.05)
-        if self._begun is not None:
-            self._begun()
-            for samples in self._fed:
-                self._native.feed(samples)
-            if self._ended:
-                self._native.feed_end()
+
+    def _gone(self, what: str, problem: Exception | None) -> DaemonError:
+        return DaemonError(
+            f"the daemon at {socket_of(self._loader.share)} {what} ({problem}); the loader's state_dict() "
+            "says what was received, and a loader that loads it goes on from there"
+        )
 
     # -- what a job does ------------------------------------------------------------------------------
 
     def start(self, epoch: int, received: str) -> None:
-        self._begun, self._fed, self._ended = None, [], False
-
         def begin() -> None:
             now = self._loader._received
             self._native.start(epoch, now.json(), now.count())
 
+        self._begun = None
         self._asked(lambda _: begin())
         self._begun = begin
 
     def start_fed(self, epoch: int, base: int, skipped: int, given: bool) -> None:
-        self._begun, self._fed, self._ended = None, [], False
+        fed = self._fed = _Fed(len(self._loader.dataset))
 
         def begin() -> None:
-            self._native.start_fed(epoch, *self._loader._passed(), given)
+            base, skipped = self._loader._passed()
+            seen = fed.seen.tobytes() if fed.passed else b""
+            self._native.start_fed(epoch, base, skipped, given, fed.passed, seen)
+            for samples in fed.ahead:
+                self._native.feed(samples)
+            if fed.ended:
+                self._native.feed_end()
 
+        self._begun = None
         self._asked(lambda _: begin())
         self._begun = begin
 
     def feed(self, samples: list[int]) -> None:
         self._asked(lambda native: native.feed(samples))
-        self._fed.append(samples)
+        self._fed.add(samples, self._loader._passed()[0])
 
     def feed_end(self) -> None:
         self._asked(lambda native: native.feed_end())
-        self._ended = True
+        self._fed.ended = True
 
     def next(self, timeout: float) -> Any:
-        return self._asked(lambda native: native.next(timeout))
+        batch = self._asked(lambda native: native.next(timeout))
+        if (clock := self._native.clock()) is not None:
+            # Whoever joins next must not be given what this job has used.
+            self._loader._stream = clock
+        return batch
 
     def metrics(self) -> dict[str, Any]:
         with contextlib.suppress(DaemonError):

@@ -21,6 +21,8 @@ from .lower import lower
 
 #: Version of the state's format.
 _STATE = 2
+#: Bytes of a job's name; a daemon takes 256 with what is added to it.
+_NAME = 200
 #: Loaders made in this process so far; each has its number in the names of jobs.
 _ordinals = itertools.count()
 
@@ -75,7 +77,7 @@ class DataLoader:
         pin_memory_device: str = "",
         in_order: bool = True,
         transform: Any = None,
-        share: str | bool = "auto",
+        share: str | bool | os.PathLike[str] = "auto",
         level: str = "augmented",
         order: str | int | None = None,
         mixing: float = 0.1,
@@ -111,6 +113,11 @@ class DataLoader:
         if not 0 <= mixing <= 1:
             raise ValueError(f"mixing should be between 0 and 1, but got {mixing}")
 
+        if job is not None and not 0 < len(os.fsencode(job)) <= _NAME:
+            raise ValueError(f"job should be a name of at most {_NAME} bytes, but got {job!r}")
+        self.share = os.fspath(share) if isinstance(share, os.PathLike) else share
+        self.shuffle = bool(shuffle)
+        self.order: str | int = self._resolve_order(order, in_order, batch_size)
         _prepare_index(dataset, share)
         self.dataset, transform = _native_dataset(dataset, transform)
         self.batch_size, self.drop_last = batch_size, bool(drop_last)
@@ -120,11 +127,9 @@ class DataLoader:
         self.collate_fn, self.timeout, self.in_order = collate_fn, timeout, in_order
         self.pin_memory, self.pin_memory_device = bool(pin_memory), pin_memory_device
         self.batch_sampler, self._sampler = batch_sampler, sampler
-        self.shuffle, self.on_error, self.decode, self.output = bool(shuffle), on_error, decode, output
-        self.share = os.fspath(share) if isinstance(share, os.PathLike) else share
+        self.on_error, self.decode, self.output = on_error, decode, output
         self.level, self.mixing, self.job = level, float(mixing), job
         self._ordinal, self._pid = next(_ordinals), os.getpid()
-        self.order: str | int = self._resolve_order(order, in_order, batch_size)
         self.seed = _resolve_seed(seed, generator, sampler)
         self._batched = batch_size is not None or batch_sampler is not None
         self._recipe = json.dumps({"steps": lower(transform), "decode": decode})
@@ -218,8 +223,10 @@ class DataLoader:
         if isinstance(self._job, _remote.RemoteJob):
             facts = self.metrics()
             where = f"daemon at {_remote.socket_of(self.share)}"
-            memory, threads = facts.get("budget_bytes", 0), facts.get("threads", 0)
-            return f"{where}, {threads} native threads, {memory / 1e9:.2f} GB budget for all jobs"
+            if not facts:
+                return f"{where}, which is lost"
+            memory, threads = facts["budget_bytes"] / 1e9, facts["threads"]
+            return f"{where}, {threads} native threads, {memory:.2f} GB budget for all jobs"
         if self._job is None and self.share not in (False, "process"):
             where = f"daemon at {_remote.socket_of(self.share)}"
             return f"{where} if it answers, else embedded" if self.share == "auto" else where
@@ -243,7 +250,8 @@ class DataLoader:
         return f"copies with all loaders of this dataset and recipe, mixing {self.mixing:g}"
 
     def metrics(self) -> dict[str, Any]:
-        """Counters since the loader was first iterated: reads, deliveries, seconds per stage, bytes."""
+        """Counters since the loader was first iterated, or joined its daemon again: reads, deliveries,
+        seconds per stage, bytes. Empty while the daemon is lost."""
         return {} if self._job is None else dict(self._job.metrics())
 
     def __repr__(self) -> str:
@@ -284,20 +292,18 @@ class DataLoader:
 
     def _open(self) -> None:
         self._framework = framework(self.pin_memory)
-        remote = self._connect()
-        if remote is not None:
-            self._job = _remote.RemoteJob(self, remote)
-            return
-        self._job = _native.Job(self.dataset._native, self._recipe, **self._spec(remote=False))
-        if self._failures:
-            self._job.set_quarantine(self._failures)
+        self._job = self._remote_job()
+        if self._job is None:
+            self._job = _native.Job(self.dataset._native, self._recipe, **self._spec(remote=False))
+            if self._failures:
+                self._job.set_quarantine(self._failures)
 
-    def _connect(self) -> Any:
-        """A connection to the daemon; None where this process does the work."""
+    def _remote_job(self) -> _remote.RemoteJob | None:
+        """A job of the daemon; None where this process does the work."""
         if self.share in (False, "process"):
             return None
         try:
-            return _remote.connect(self.share)
+            return _remote.RemoteJob(self)
         except DaemonError:
             if self.share != "auto":
                 raise
@@ -329,8 +335,8 @@ class DataLoader:
         ranks = int(os.environ.get("WORLD_SIZE") or 1)
         base = self.job or (_scheduled() if ranks > 1 else None) or f"process {_process(os.getpid())}"
         rank = f" rank {os.environ.get('RANK', 0)}" if ranks > 1 else ""
-        # A forked child is a job of its own.
-        child = f" in {os.getpid()}" if self.job and os.getpid() != self._pid else ""
+        # A forked or spawned child is a job of its own.
+        child = f" in {os.getpid()}" if os.getpid() != self._pid else ""
         return f"{base}{rank} loader {self._ordinal}{child}"
 
     def _passed(self) -> tuple[int, int]:
@@ -475,6 +481,7 @@ class DataLoader:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+        self._ordinal = next(_ordinals)  # beside the loaders that this process makes itself
         self._received = _native.ReceivedSet(state["_received"])
 
 

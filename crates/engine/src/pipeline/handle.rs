@@ -11,7 +11,7 @@ use super::bell::Bell;
 use super::job::JobState;
 use super::spec::MIN_SLOTS;
 use super::stream::StreamState;
-use super::{Engine, Failure, Shared, State};
+use super::{Engine, Failure, Feeding, Shared, State};
 use crate::batch::{Batch, Lease};
 use crate::counters::Counters;
 use crate::{Error, Result};
@@ -72,6 +72,14 @@ impl Job {
         let result = state.jobs.get_mut(&self.id).map(act).ok_or(Error::Closed)?;
         self.shared().wake(&state);
         Ok(result)
+    }
+
+    /// As `with`, for what makes no work.
+    fn look<T>(&self, act: impl FnOnce(&mut JobState) -> T) -> Result<T> {
+        if !self.is_mine() {
+            return Err(Error::Forked);
+        }
+        self.shared().lock().jobs.get_mut(&self.id).map(act).ok_or(Error::Closed)
     }
 
     /// Begins an epoch of the job's own order after what was received of it. What was prepared ahead for
@@ -137,13 +145,12 @@ impl Job {
         Some(state.streams.get(&id)?.facts())
     }
 
-    /// Begins an epoch whose samples are fed, after `base` of them, of which `skipped` failed; `given`: each
-    /// feeding is one batch.
-    pub fn start_fed(&mut self, epoch: u64, base: u64, skipped: u64, given: bool) -> Result<()> {
+    /// Begins an epoch whose samples are fed.
+    pub fn start_fed(&mut self, epoch: u64, feeding: Feeding) -> Result<()> {
         check_epoch(epoch)?;
         self.run = self.with(|job| {
             job.cancel(|_| false);
-            job.open_fed(epoch, base, skipped, given)
+            job.open_fed(epoch, feeding)
         })?;
         self.engine.spawn()
     }
@@ -197,7 +204,7 @@ impl Job {
     /// Says that the job, which is in another process, wants its next batch, and for how long it was busy
     /// with the one before.
     pub fn ask(&mut self, busy: Duration, samples: u64) -> Result<()> {
-        self.with(|_| ())?;
+        self.look(|_| ())?;
         let mut state = self.shared().lock();
         self.tell_stream(&mut state, |stream, bit| stream.asked(bit, Some((busy, samples))));
         self.shared().wake(&state);
@@ -218,12 +225,12 @@ impl Job {
 
     /// Numbers of slots that were lent, came back, and are no more.
     pub fn retired(&mut self) -> Result<Vec<u64>> {
-        self.with(|job| std::mem::take(&mut job.retired))
+        self.look(|job| std::mem::take(&mut job.retired))
     }
 
     /// The next batch; waits for it no longer than `patience`.
     pub fn next(&mut self, patience: Duration) -> Result<Next> {
-        self.with(|_| ())?;
+        self.look(|_| ())?;
         let start = Instant::now();
         let shared = self.engine.shared.clone();
         let mut state = shared.lock();
@@ -335,7 +342,7 @@ impl Job {
 
     /// Samples that failed so far.
     pub fn quarantine(&self) -> Result<Vec<Failure>> {
-        let own = self.with(|job| job.quarantine.clone())?;
+        let own = self.look(|job| job.quarantine.clone())?;
         let state = self.shared().lock();
         let seat = state.jobs.get(&self.id).and_then(|job| job.seat);
         let stream = seat.and_then(|(id, _)| state.streams.get(&id));
@@ -346,11 +353,9 @@ impl Job {
         Ok(all.into_values().collect())
     }
 
-    /// Marks samples as failed, as a loaded state says.
+    /// Marks samples as failed, as a loaded state says. A shared stream tries them all the same: what one job
+    /// says of a sample is no reason to keep it from others.
     pub fn set_quarantine(&mut self, failures: Vec<Failure>) -> Result<()> {
-        let mut state = self.shared().lock();
-        self.tell_stream(&mut state, |stream, _| stream.set_quarantine(&failures));
-        drop(state);
         self.with(|job| job.quarantine = failures.into_iter().map(|f| (f.sample, f)).collect())
     }
 }

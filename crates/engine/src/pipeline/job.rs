@@ -9,8 +9,8 @@ use forebay_recipe::{CopyName, Field, Values};
 
 use super::Client;
 use super::bell::Bell;
-use super::run::{Failure, Filling, Label, Made, Run, Source};
-use super::spec::{OnError, Share, Spec};
+use super::run::{Failure, Feeding, Filling, Label, Made, Run, Source};
+use super::spec::{MIN_SLOTS, OnError, Share, Spec};
 use crate::Error;
 use crate::batch::{Finisher, Plan};
 use crate::counters::{Counters, Gauge};
@@ -68,6 +68,8 @@ pub(super) struct JobState {
     pub(super) arrived: Arc<Bell>,
     pub(super) runs: VecDeque<Run>,
     pub(super) filling: Vec<Arc<Filling>>,
+    /// Batches that wait for a slot of another, because there was no memory for their own.
+    deferred: VecDeque<Filling>,
     /// Batches of all runs that are begun and not booked.
     pub(super) unfinished: u64,
     pub(super) quarantine: BTreeMap<u64, Failure>,
@@ -109,6 +111,7 @@ impl JobState {
             arrived: Arc::new(arrived),
             runs: VecDeque::new(),
             filling: Vec::new(),
+            deferred: VecDeque::new(),
             unfinished: 0,
             quarantine: BTreeMap::new(),
             lent: 0,
@@ -152,9 +155,11 @@ impl JobState {
     }
 
     /// Opens a run that is fed; `given` says whether each feeding is a batch.
-    pub(super) fn open_fed(&mut self, epoch: u64, base: u64, skipped: u64, given: bool) -> u64 {
+    pub(super) fn open_fed(&mut self, epoch: u64, feeding: Feeding) -> u64 {
+        let Feeding { base, skipped, given, passed, seen } = feeding;
         let cut = if given { Cuts::Given(VecDeque::new()) } else { self.cut() };
-        let source = Source::Fed { skip: base, samples: VecDeque::new(), seen: Default::default() };
+        let skip = base.saturating_sub(passed);
+        let source = Source::Fed { skip, samples: VecDeque::new(), seen };
         self.open(epoch, Epoch::open(cut, base, skipped), source, false)
     }
 
@@ -185,7 +190,14 @@ impl JobState {
 
     /// Takes back a slot.
     pub(super) fn give_slot(&mut self, buffer: Buffer) {
-        self.slots.push(buffer);
+        match self.deferred.iter().position(|filling| filling.bytes <= buffer.len() as u64) {
+            Some(at) => {
+                if let Some(filling) = self.deferred.remove(at) {
+                    self.filling.push(Arc::new(filling.with_slot(buffer)));
+                }
+            }
+            None => self.slots.push(buffer),
+        }
     }
 
     /// Takes back a sample's memory.
@@ -380,8 +392,10 @@ impl JobState {
     }
 
     /// Wakes the job when there is nothing left to wait for.
-    pub(super) fn tell_end(&self) {
-        if self.runs.front().is_some_and(|run| run.is_failed() || run.is_over() || run.is_hungry()) {
+    pub(super) fn tell_end(&mut self) {
+        let Some(run) = self.runs.front_mut() else { return };
+        if !run.told && (run.is_failed() || run.is_over() || run.is_hungry()) {
+            run.told = true;
             self.arrived.ring();
         }
     }
@@ -473,23 +487,41 @@ impl JobState {
         }
     }
 
-    /// Books a batch that got no slot. Whether nobody did so before.
-    pub(super) fn refused(&mut self, filling: &Arc<Filling>, why: &str) -> bool {
-        let before = self.filling.len();
+    /// Books a batch that got no slot, made of `made`. One slot more than a job needs is done without: then
+    /// the batch waits for another. Gives the samples back where it does not, and how many bytes the share
+    /// became smaller.
+    pub(super) fn refused(
+        &mut self,
+        filling: &Arc<Filling>,
+        made: Vec<Arc<Made>>,
+        why: &str,
+    ) -> (Vec<Arc<Made>>, u64) {
         self.filling.retain(|other| !Arc::ptr_eq(other, filling));
-        if self.filling.len() == before {
-            return false;
-        }
-        self.unfinished -= 1;
         self.slots_made -= 1;
         self.gauge.sub(filling.bytes);
+        if self.slots_made >= MIN_SLOTS {
+            let before = self.share.bytes();
+            self.share.slots = self.slots_made;
+            self.deferred.push_back(filling.again(made));
+            return (Vec::new(), before - self.share.bytes());
+        }
+        self.unfinished -= 1;
         if let Some(run) = self.run(filling.run) {
             run.filling -= 1;
             run.halted = true;
             run.fault.get_or_insert(Error::Budget(why.into()));
         }
         self.arrived.ring();
-        true
+        (made, 0)
+    }
+}
+
+impl JobState {
+    /// Samples in batches that no thread has begun, which nobody else will give back.
+    pub(super) fn take_waiting(&self) -> Vec<Arc<Made>> {
+        let untouched = |filling: &&Arc<Filling>| Arc::strong_count(filling) == 1 && !filling.is_claimed();
+        let waiting = self.filling.iter().filter(untouched).map(Arc::as_ref).chain(&self.deferred);
+        waiting.flat_map(Filling::take_made).collect()
     }
 }
 
@@ -502,5 +534,94 @@ impl Drop for JobState {
         let held = self.slots.iter().map(|slot| slot.len()).sum::<usize>()
             + self.runs.iter().flat_map(|run| run.done.values()).map(|(slot, _)| slot.len()).sum::<usize>();
         self.gauge.sub(held as u64 + self.samples_made * self.share.sample_bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Value;
+    use crate::decode::jpeg::{Subsampling, encode};
+    use crate::storage::Folder;
+    use forebay_recipe::{Drawn, Output, Recipe, Rect};
+
+    const SAMPLE: u64 = 4 * 4 * 3;
+
+    /// A job of batches of one sample with room for so many slots.
+    fn job(slots: u64) -> JobState {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let class = dir.path().join("class");
+        std::fs::create_dir(&class).expect("a folder");
+        let bytes = encode(&[9; SAMPLE as usize], 4, 4, 80, Subsampling::S444).expect("a JPEG");
+        std::fs::write(class.join("a.jpg"), bytes).expect("written");
+        let recipe = r#"{"steps": [{"op": "center_crop", "height": 4, "width": 4}]}"#;
+        let spec = Spec {
+            folder: Arc::new(Folder::open(dir.path(), 1, &|_| ()).expect("a dataset")),
+            recipe: Recipe::from_json(recipe).expect("a recipe"),
+            output: Output::default(),
+            batch: 1,
+            drop_last: false,
+            late: 0,
+            seed: 0,
+            shuffle: false,
+            on_error: OnError::Raise,
+            ragged: false,
+            lend: true,
+            share: None,
+        };
+        let finisher = Finisher::new(&spec.recipe, spec.output).expect("a finisher");
+        let share = Share { slots, slot_bytes: 4096, samples: 8, sample_bytes: 4096 };
+        JobState::new(0, spec, finisher, share, Bell::default(), Arc::default())
+    }
+
+    /// Begins a batch of the job's only run.
+    fn begin(job: &mut JobState, position: u64) -> Arc<Filling> {
+        let mut pixels = Pixels::default();
+        pixels.reset(Rect::whole(4, 4), 3, 1 << 20).expect("room");
+        let drawn = Drawn { width: 4, height: 4, ops: Vec::new(), erasures: Vec::new() };
+        let values = vec![Value::Image(pixels), Value::Class(0)];
+        let made = vec![Arc::new(Made { sample: 0, valid: true, drawn, values })];
+        let formed = Formed { positions: vec![position], skipped: Vec::new() };
+        assert!(job.assemble(0, formed, made, None).is_empty());
+        job.filling.last().expect("it was begun").clone()
+    }
+
+    #[test]
+    fn a_job_goes_on_without_a_slot_that_it_does_not_need() {
+        let mut job = job(MIN_SLOTS + 1);
+        job.open_shared(0);
+        let fillings: Vec<_> = (0..=MIN_SLOTS).map(|position| begin(&mut job, position)).collect();
+        let last = &fillings[MIN_SLOTS as usize];
+        let (before, made) = (job.share.bytes(), last.take_made());
+        let (back, less) = job.refused(last, made, "no memory");
+        assert!(back.is_empty() && job.runs[0].fault.is_none());
+        assert_eq!((job.share.slots, before - job.share.bytes()), (MIN_SLOTS, less));
+        assert!(!job.has_slot() && job.unfinished == MIN_SLOTS + 1);
+        // A slot that comes back is filled with the batch that had none.
+        job.give_slot(Buffer::new(4096));
+        let again = job.filling.last().expect("it is begun again");
+        assert_eq!((again.number, &again.label.positions), (last.number, &vec![MIN_SLOTS]));
+        assert!(again.cut().is_ok() && again.take_made().len() == 1);
+    }
+
+    #[test]
+    fn a_job_without_memory_for_what_it_needs_is_told() {
+        let mut job = job(MIN_SLOTS);
+        job.open_shared(0);
+        let filling = begin(&mut job, 0);
+        let made = filling.take_made();
+        assert_eq!(job.refused(&filling, made, "no memory").0.len(), 1);
+        assert!(matches!(&job.runs[0].fault, Some(Error::Budget(why)) if why == "no memory"));
+        assert_eq!((job.unfinished, job.slots_made), (0, 0));
+    }
+
+    #[test]
+    fn what_no_thread_has_begun_can_be_taken_back() {
+        let mut job = job(MIN_SLOTS);
+        job.open_shared(0);
+        let held = begin(&mut job, 0);
+        drop(begin(&mut job, 1));
+        assert_eq!(job.take_waiting().len(), 1);
+        assert_eq!(held.take_made().len(), 1);
     }
 }

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! One lock guards all bookkeeping. It is taken about twice per sample, for some hundred nanoseconds, while
-//! a sample costs about a millisecond; pixels never move under it. Workers take rows of formed batches
-//! first, then the lowest position of each job in turn. When every job has all the samples and batches in
+//! a sample costs about a millisecond; pixels never move under it. Workers turn to the stream, or job without
+//! one, that they served least; of a job they take rows of formed batches first, then its lowest position,
+//! or what its stream prepares next. When every job has all the samples and batches in
 //! hand that its share of the budget allows, workers rest.
 
 mod bell;
@@ -19,7 +20,7 @@ mod stream;
 
 pub use forebay_policy::share::{Level, Order};
 pub use handle::{Job, Next};
-pub use run::Failure;
+pub use run::{Failure, Feeding};
 pub use spec::{MIN_SLOTS, OnError, Share, Sharing, Spec};
 
 use std::collections::BTreeMap;
@@ -136,12 +137,17 @@ impl Engine {
         let bell = if spec.lend { Bell::pollable() } else { Ok(Bell::default()) };
         let bell = bell.map_err(|e| Error::Invalid(format!("no descriptor is left for the job: {e}")))?;
         let config = &self.shared.config;
+        // Files are read, so not under the lock.
+        let room = spec.lend.then(Room::now);
         let mut state = self.shared.lock();
+        if let Some(bug) = &state.broken {
+            return Err(Error::Panic(bug.clone()));
+        }
         let left = (config.memory - config.scratch()).saturating_sub(state.reserved);
         let share = Share::plan(&spec, &finisher, left, config.memory, config.threads as u64)?;
-        if spec.lend {
+        if let Some(room) = room {
             let least = Share { slots: share.slots.min(MIN_SLOTS), samples: 0, ..share };
-            Room::now().check(least.bytes()).map_err(|short| Error::Budget(short.to_string()))?;
+            room.check(least.bytes()).map_err(|short| Error::Budget(short.to_string()))?;
         }
         state.reserved += share.bytes();
         let id = state.next_job;
@@ -288,7 +294,7 @@ impl Shared {
         drop(made);
         let mut free = Vec::new();
         if whole.is_some() {
-            free = std::mem::take(&mut *filling.made.write().unwrap_or_else(|e| e.into_inner()));
+            free = filling.take_made();
         }
         let mut state = self.lock();
         if let Some(job) = state.jobs.get_mut(&filling.job) {
@@ -317,19 +323,27 @@ impl Shared {
     /// Takes back what a batch was to be made of, when there is no memory for it.
     fn refuse(&self, filling: &Arc<Filling>, why: &str) -> MutexGuard<'_, State> {
         let mut state = self.lock();
-        let Some(job) = state.jobs.get_mut(&filling.job) else { return state };
-        if !job.refused(filling, why) {
+        let mut free = filling.take_made();
+        if free.is_empty() {
+            // Another thread was here before.
             return state;
         }
-        let free = std::mem::take(&mut *filling.made.write().unwrap_or_else(|e| e.into_inner()));
-        match filling.stream {
-            None => free.into_iter().for_each(|made| job.give_made(made)),
-            Some(id) => {
-                if let Some(stream) = state.streams.get_mut(&id) {
-                    free.into_iter().for_each(|made| stream.give(made));
+        match state.jobs.get_mut(&filling.job) {
+            Some(job) => {
+                let less;
+                (free, less) = job.refused(filling, free, why);
+                if filling.stream.is_none() {
+                    free.drain(..).for_each(|made| job.give_made(made));
                 }
-                state.pump(id);
+                state.reserved -= less;
             }
+            None => self.gauge.sub(filling.bytes),
+        }
+        if let Some(id) = filling.stream {
+            if let Some(stream) = state.streams.get_mut(&id) {
+                free.into_iter().for_each(|made| stream.give(made));
+            }
+            state.pump(id);
         }
         state
     }
@@ -344,12 +358,17 @@ impl State {
             jobs.push((served, id <= self.turn, id));
         }
         jobs.sort_unstable();
+        let mut tried = None;
         for at in 0..jobs.len() {
             let (served, _, id) = jobs[at];
             let Some(job) = self.jobs.get_mut(&id) else { continue };
             let client = job.client();
             let task = job.task().or_else(|| {
                 let (stream, _) = job.seat?;
+                // Jobs of one stream stand beside each other, and none finds what another did not.
+                if tried.replace(stream) == Some(stream) {
+                    return None;
+                }
                 self.streams.get_mut(&stream)?.task(stream).map(Task::Prepare)
             });
             if let Some(task) = task {
@@ -398,7 +417,11 @@ impl State {
             self.served.remove(&job.client());
         }
         if let Some((id, bit)) = job.seat {
-            let empty = self.streams.get_mut(&id).is_some_and(|stream| stream.leave(bit));
+            let waiting = job.take_waiting();
+            let empty = self.streams.get_mut(&id).is_some_and(|stream| {
+                waiting.into_iter().for_each(|made| stream.give(made));
+                stream.leave(bit)
+            });
             if empty {
                 self.streams.remove(&id);
                 self.served.remove(&Client::Stream(id));

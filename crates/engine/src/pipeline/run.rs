@@ -71,6 +71,28 @@ impl Filling {
         cut.as_ref().map_err(String::as_str)
     }
 
+    /// The samples it is made of, once.
+    pub(super) fn take_made(&self) -> Vec<Arc<Made>> {
+        std::mem::take(&mut *self.made.write().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    /// The same batch, which did not get a slot, of the same samples.
+    pub(super) fn again(&self, made: Vec<Arc<Made>>) -> Filling {
+        Filling {
+            slot: Mutex::default(),
+            cut: OnceLock::new(),
+            made: RwLock::new(made),
+            finisher: self.finisher.clone(),
+            label: self.label.clone(),
+            ..*self
+        }
+    }
+
+    /// With a slot that was free.
+    pub(super) fn with_slot(self, buffer: Buffer) -> Filling {
+        Filling { bytes: buffer.len() as u64, slot: Mutex::new(Some(buffer)), ..self }
+    }
+
     /// Whether nothing is left for another thread.
     pub(super) fn is_claimed(&self) -> bool {
         matches!(self.cut.get(), Some(Ok(cut)) if cut.is_claimed())
@@ -98,6 +120,21 @@ pub struct Failure {
     pub stage: String,
     /// Why.
     pub cause: String,
+}
+
+/// How an epoch whose samples are fed goes on.
+#[derive(Debug, Clone, Default)]
+pub struct Feeding {
+    /// Positions received before.
+    pub base: u64,
+    /// How many of them failed.
+    pub skipped: u64,
+    /// Each feeding is one batch.
+    pub given: bool,
+    /// Positions received before that are not fed again; all others before `base` are, and passed over.
+    pub passed: u64,
+    /// How often each sample stands at those.
+    pub seen: HashMap<u64, u64>,
 }
 
 /// Where a run's samples come from.
@@ -136,6 +173,8 @@ pub(super) struct Run {
     pub(super) stuck: u64,
     /// Starts at the epoch's first position and nothing was delivered yet.
     pub(super) fresh: bool,
+    /// The job was told that there is nothing left to wait for.
+    pub(super) told: bool,
 }
 
 impl Run {
@@ -154,6 +193,7 @@ impl Run {
             halted: false,
             stuck: 0,
             fresh,
+            told: false,
         }
     }
 
@@ -175,6 +215,7 @@ impl Run {
     /// Adds what a sampler yielded.
     pub(super) fn feed(&mut self, fed: &[u64]) {
         let Source::Fed { skip, samples, seen } = &mut self.source else { return };
+        self.told = false;
         let mut added = 0;
         for &sample in fed {
             let count = seen.entry(sample).or_default();

@@ -130,8 +130,10 @@ impl StreamState {
         }
         self.policy.begin(bit, epoch, received).map_err(refused)?;
         self.apply();
-        let hand = self.seats.get_mut(&bit).map(|seat| std::mem::take(&mut seat.hand)).unwrap_or_default();
-        hand.into_values().for_each(|made| self.give(made));
+        let Some(seat) = self.seats.get_mut(&bit) else { return Ok(()) };
+        seat.demand.returned();
+        self.policy.set_demand(bit, seat.demand.per_sec(self.opened.elapsed().as_secs_f64()));
+        std::mem::take(&mut seat.hand).into_values().for_each(|made| self.give(made));
         Ok(())
     }
 
@@ -266,20 +268,6 @@ impl StreamState {
             stage: stage.to_string(),
             cause: fault.to_string(),
         })
-    }
-
-    /// Samples that a loaded state says have failed.
-    pub(super) fn set_quarantine(&mut self, failures: &[Failure]) {
-        for failure in failures.iter().filter(|failure| failure.sample < self.spec.folder.len()) {
-            let stage = [Stage::Read, Stage::Decode, Stage::Augment]
-                .into_iter()
-                .find(|s| s.to_string() == failure.stage);
-            let fault = Fault::Before(failure.cause.clone());
-            self.failures.entry(failure.sample).or_insert((stage.unwrap_or(Stage::Read), fault));
-        }
-        if self.spec.on_error == OnError::Skip {
-            self.policy.quarantine(failures.iter().filter_map(|failure| u32::try_from(failure.sample).ok()));
-        }
     }
 
     /// Opens, fills and finishes steps of every job as far as they go; `jobs` are the engine's.

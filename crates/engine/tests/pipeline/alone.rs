@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::pictures::{RECIPE, check, epoch, folder, next, open, rows, write_image};
-use forebay_engine::pipeline::{Engine, OnError, Spec};
+use forebay_engine::pipeline::{Engine, Feeding, OnError, Spec};
 use forebay_engine::storage::Folder;
 use forebay_engine::{Config, Error};
 use forebay_policy::Received;
@@ -192,7 +192,7 @@ fn bad_files_are_told_skipped_or_replaced() {
 fn a_fed_epoch_gives_what_it_was_fed_and_repeats_get_copies_of_their_own() {
     let engine = engine(2);
     let mut job = engine.join(spec(folder(12), 4)).expect("joined");
-    job.start_fed(0, 0, 0, false).expect("started");
+    job.start_fed(0, Feeding::default()).expect("started");
     job.feed(&[3, 3, 7, 1, 3]).expect("fed");
     job.feed_end().expect("closed");
     let batches: Vec<_> = std::iter::from_fn(|| next(&mut job).expect("a batch")).collect();

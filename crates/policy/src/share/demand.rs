@@ -20,6 +20,11 @@ impl Demand {
         self.took = Some((now, samples));
     }
 
+    /// The job is back from whatever it did, perhaps for long: that says nothing about its speed.
+    pub fn returned(&mut self) {
+        self.took = None;
+    }
+
     /// The job asks for the next.
     pub fn asked(&mut self, now: f64) {
         let Some((then, samples)) = self.took.take() else { return };
@@ -75,6 +80,10 @@ mod tests {
         assert_eq!(demand.per_sec(2.2), Some(0.0));
         demand.asked(30.0);
         assert!(demand.per_sec(30.0).is_some_and(|rate| rate > 600.0), "a pause is not a slow step");
+        demand.took(30.0, 64);
+        assert_eq!(demand.per_sec(40.0), Some(0.0));
+        demand.returned();
+        assert!(demand.per_sec(40.0).is_some_and(|rate| rate > 600.0), "a new epoch is a sign of life");
     }
 
     #[test]

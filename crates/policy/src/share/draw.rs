@@ -349,10 +349,4 @@ impl Stream {
     pub fn forgive(&mut self) {
         self.bad.clear();
     }
-
-    /// Samples known to be bad from before.
-    pub fn quarantine(&mut self, samples: impl IntoIterator<Item = u32>) {
-        let n = self.n;
-        self.bad.extend(samples.into_iter().filter(|&sample| sample < n));
-    }
 }

@@ -170,9 +170,6 @@ impl World {
         }
         let trainer = &mut self.trainers[at];
         trainer.bit = Some(bit);
-        let failed: Vec<u32> =
-            trainer.received.failed.iter().map(|&p| keyed(self.n, trainer).at(p)).collect();
-        self.stream.quarantine(failed);
         self.stream.begin(bit, trainer.epoch, &trainer.received).expect("its own state");
     }
 

@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 use forebay_arena::View;
 use forebay_recipe::{Column, Dtype, Field, Kind, Layout, Span, Values};
 use rustix::event::PollFlags;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use rustix::process::geteuid;
+use rustix::process::{PidfdFlags, geteuid, pidfd_open};
 
+use crate::Peer;
 use crate::frame::{Frames, Trouble, wait};
 use crate::message::{self, Answer, Ask, Done, Fault, Hello, Reply, Request, Start, Wants};
 use link::Link;
@@ -115,18 +115,39 @@ pub struct Client {
 impl Client {
     /// Connects and agrees on a version.
     pub fn connect(path: &Path) -> Result<Client, Error> {
+        let (mut client, _) = Client::open(path)?;
+        let hello = Hello {
+            version: crate::VERSION,
+            release: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+        };
+        let id = client.send(Ask::Hello(hello))?;
+        client.answer(id, GREETING)?.ok_or(Error::Lost(Trouble::Late))?;
+        Ok(client)
+    }
+
+    /// Tells the daemon to end, whatever version it has; with a descriptor that becomes readable when its
+    /// process has, unless that lives in another namespace.
+    pub fn stop(path: &Path) -> Result<Option<OwnedFd>, Error> {
+        let (mut client, peer) = Client::open(path)?;
+        let process = peer.pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        client.call(Ask::Stop(Done {}))?;
+        Ok(process)
+    }
+
+    fn open(path: &Path) -> Result<(Client, Peer), Error> {
         let nobody = |cause: io::Error| Error::Nobody { path: path.display().to_string(), cause };
         let address = SocketAddrUnix::new(path).map_err(|e| nobody(e.into()))?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(|e| nobody(e.into()))?;
         connect(&socket, &address).map_err(|e| nobody(e.into()))?;
         // In a directory that others can write in somebody else may listen.
-        let owner = socket_peercred(&socket).map_err(|e| nobody(e.into()))?.uid;
-        if owner != geteuid() {
-            let text = format!("it belongs to user {}", owner.as_raw());
+        let peer = Peer::of(&socket).map_err(nobody)?;
+        if peer.uid != geteuid().as_raw() {
+            let text = format!("it belongs to user {}", peer.uid);
             return Err(nobody(io::Error::new(io::ErrorKind::PermissionDenied, text)));
         }
-        let mut client = Client {
+        let client = Client {
             link: Arc::new(Link::new(socket)),
             frames: Frames::default(),
             came: VecDeque::new(),
@@ -140,14 +161,7 @@ impl Client {
             clock: None,
             views: HashMap::new(),
         };
-        let hello = Hello {
-            version: crate::VERSION,
-            release: env!("CARGO_PKG_VERSION").into(),
-            pid: std::process::id(),
-        };
-        let id = client.send(Ask::Hello(hello))?;
-        client.answer(id, GREETING)?.ok_or(Error::Lost(Trouble::Late))?;
-        Ok(client)
+        Ok((client, peer))
     }
 
     /// Whether this process made it. In a forked child it is not to be used.
@@ -188,8 +202,10 @@ impl Client {
                     Answer::Batch(batch) if batch.bytes.is_some() => self.frames.descriptor(),
                     _ => None,
                 };
+                let lost = matches!(answer, Answer::Batch(_)) && of != id && !self.wanted.contains(&of);
                 self.came.push_back((of, answer, descriptor));
-                if of != id && !self.wanted.contains(&of) {
+                // Any other answer may be one that another thread waits for.
+                if lost {
                     self.forget(of)?;
                 }
                 continue;
@@ -248,7 +264,8 @@ impl Client {
                 (wants.busy_ns, wants.waited_ns) = (None, 0);
             }
         }
-        let Some(&id) = self.wanted.front() else { return Ok(Next::End) };
+        // Asking failed.
+        let Some(&id) = self.wanted.front() else { return Err(Trouble::Closed.into()) };
         let reply = self.reply(id, start + patience)?;
         self.waiting += start.elapsed();
         self.waited += start.elapsed();
