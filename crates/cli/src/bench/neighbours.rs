@@ -55,11 +55,13 @@ impl Neighbours {
                 );
             }
         };
+        // By the end of its first epoch the pool has what it keeps for the other one.
+        let skip = SKIP.max(data.files.len().div_ceil(BATCH));
         let mut turn = |beside| {
             let daemon = Daemon::open(MEMORY, self.setup.threads())?;
             let server = Some((daemon.socket(), daemon.group()));
             let window = Duration::from_millis(window);
-            jobs.turn(Turn { count: 1, beside, threads: 0, server, skip: SKIP, window })
+            jobs.turn(Turn { count: 1, beside, threads: 0, server, skip, window })
         };
         let rate = turn(None)?.samples_per_s();
         let slow = Beside::Slow(Duration::from_secs_f64(SLOWER * BATCH as f64 / rate));
