@@ -47,10 +47,15 @@ impl Side {
     fn range(&self, of: fn(&Quality) -> Option<f64>) -> String {
         let found = || self.jobs.iter().filter_map(|job| of(&job.quality));
         match (found().reduce(f64::min), found().reduce(f64::max)) {
-            (Some(least), Some(most)) => format!("{least:.2} to {most:.2}"),
+            (Some(least), Some(most)) => format!("{:.2} to {:.2}", plain(least), plain(most)),
             _ => "–".into(),
         }
     }
+}
+
+/// Two digits, and no minus before nothing.
+fn plain(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0 + 0.0
 }
 
 impl Outcome {
@@ -126,7 +131,7 @@ mod tests {
 
     fn job(deliveries: u64, seconds: f64, preparations: u64, correlation: Option<f64>) -> Outcome {
         let counted = Counted { deliveries, seconds, preparations, reads: preparations };
-        let quality = Quality { correlation, ..Quality::default() };
+        let quality = Quality { correlation, repeated: Some(-0.001), skew: None };
         Outcome { name: "slow-64", batch: 64, step_seconds: 0.00125, counted, quality }
     }
 
@@ -163,6 +168,7 @@ mod tests {
             "until the last job ends                  1.0 s               2.0 s\n",
             "preparations per delivery    0.50 (bound 0.50)   1.00 (bound 1.00)\n",
             "correlation of epochs            -0.01 to 0.02                   –\n",
+            "repeated neighbours               0.00 to 0.00        0.00 to 0.00\n",
             "itself: 25 samples/s (2 workers).\n",
         ] {
             assert!(text.contains(row), "{row}in\n{text}");
