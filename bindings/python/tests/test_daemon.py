@@ -258,7 +258,7 @@ def test_a_killed_job_gives_all_back_and_costs_others_nothing(own, small, orphan
             try:
                 job.kill()
                 job.wait()
-                until(lambda: len(own.status()["jobs"]) == 1, seconds=1 + 5)
+                until(lambda: len(own.status()["jobs"]) == 1, seconds=amount(6, 1))
                 now = own.status()
                 assert now["jobs"][0]["pid"] == os.getpid()
                 baseline = max(baseline or 0, now["bytes"]) if _ < 2 else baseline

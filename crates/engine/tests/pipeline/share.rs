@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::pictures::{RECIPE, check, detailed, epoch, folder, next, open, rows, write_image};
 use forebay_engine::batch::Batch;
-use forebay_engine::pipeline::{Engine, Job, Level, OnError, Order, Sharing, Spec};
+use forebay_engine::pipeline::{Engine, Job, Level, Next, OnError, Order, Sharing, Spec};
 use forebay_engine::storage::Folder;
 use forebay_engine::{Config, Error};
 use forebay_policy::Received;
@@ -286,6 +287,83 @@ fn pools_make_room_for_jobs_that_join_later_and_give_all_back() {
     // Scratch of the threads is all that stays.
     let (now, _) = engine.memory();
     assert!(now <= 1 << 17, "{now} bytes stay");
+}
+
+#[test]
+fn a_job_that_is_back_from_a_pause_does_not_starve() {
+    let engine = engine(1, 64 << 20);
+    let folder = detailed(60);
+    let strict = |seed| Spec { seed, ..spec(folder.clone(), 4, Order::Strict) };
+    let mut job = engine.join(strict(1)).expect("it fits");
+    let mut busy = engine.join(strict(2)).expect("it fits");
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0.. {
+                busy.start(number, &Received::default()).expect("started");
+                while next(&mut busy).expect("a batch").is_some() {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            }
+        });
+        // As a job in another process: it says how long it was busy, and not at the start of an epoch.
+        let mut epoch = |number| {
+            job.start(number, &Received::default()).expect("started");
+            let end = Instant::now() + Duration::from_secs(30);
+            let mut batches = 0;
+            while Instant::now() < end {
+                match job.poll_next().expect("the job lives") {
+                    Next::Batch(_) => {
+                        batches += 1;
+                        job.ask(Duration::from_millis(1), 4).expect("the job lives");
+                    }
+                    Next::End => return Some(batches),
+                    _ => std::thread::sleep(Duration::from_millis(1)),
+                }
+            }
+            None
+        };
+        let first = epoch(0);
+        // Longer than a job may be silent.
+        std::thread::sleep(Duration::from_millis(2200));
+        let second = epoch(1);
+        over.store(true, Ordering::Relaxed);
+        assert_eq!((first, second), (Some(15), Some(15)));
+    });
+}
+
+#[test]
+fn jobs_that_leave_in_the_middle_leave_no_bytes_behind() {
+    let engine = engine(2, 64 << 20);
+    let folder = folder(40);
+    let mut steady = engine.join(spec(folder.clone(), 4, Order::Ready)).expect("it fits");
+    steady.start(0, &Received::default()).expect("started");
+    let quiet = || {
+        // Threads rest when the same bytes are held for a while.
+        let mut before = (engine.memory().0, engine.idle_ns());
+        loop {
+            std::thread::sleep(Duration::from_millis(20));
+            let now = (engine.memory().0, engine.idle_ns());
+            if now == before {
+                return now.0;
+            }
+            before = now;
+        }
+    };
+    let mut held = Vec::new();
+    for round in 0..120u64 {
+        let mut job = engine.join(spec(folder.clone(), 20, Order::Ready)).expect("it fits");
+        job.start(0, &Received::default()).expect("started");
+        std::thread::sleep(Duration::from_micros(100 * (round % 12)));
+        drop(job);
+        if round % 40 == 39 {
+            held.push(quiet());
+        }
+    }
+    assert!(held.windows(2).all(|pair| pair[1] <= pair[0]), "{held:?}");
+    drop(steady);
 }
 
 #[test]
