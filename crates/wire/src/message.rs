@@ -564,3 +564,22 @@ pub struct StatusStream {
     #[prost(uint64, tag = "4")]
     pub slots: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_start_with_nothing_after_it_may_be_long() {
+        let long = |ask: Ask| Request::may_be_long(&Request { id: 300, ask: Some(ask) }.encode_to_vec());
+        let start = || Ask::Start(Start { epoch: 1, received: "x".repeat(1000), fed: None });
+        assert!(long(start()));
+        assert!(!long(Ask::Quarantine(Failures { failures: vec![Failure::default(); 1000] })));
+        assert!(!long(Ask::Feed(Feed { samples: vec![7; 1000], end: false })));
+        let whole = Request { id: 300, ask: Some(start()) }.encode_to_vec();
+        assert!(!Request::may_be_long(&whole[..whole.len() - 1]));
+        let more = Request { id: 0, ask: Some(Ask::Quarantine(Failures::default())) }.encode_to_vec();
+        assert!(!Request::may_be_long(&[&whole[..], &more].concat()));
+        assert!(!Request::may_be_long(&[]));
+    }
+}

@@ -22,6 +22,9 @@ use crate::decode::{Pixels, SLACK};
 use crate::error::{Fault, Stage};
 use crate::{Error, Result};
 
+/// Seconds over which the making of copies is counted.
+const WINDOW: f64 = 0.25;
+
 /// What jobs must have in common to draw the same copies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
@@ -46,6 +49,35 @@ struct Seat {
     hand: HashMap<u64, Arc<Made>>,
 }
 
+/// How fast copies are made. No job gets more of them than that, however much faster it could be: a loop that
+/// does nothing with its batches must not count a thousand times as much as one that trains.
+#[derive(Debug, Default)]
+struct Pace {
+    since: Duration,
+    made: u64,
+    per_sec: Option<f64>,
+}
+
+impl Pace {
+    /// A copy was made.
+    fn made(&mut self, now: Duration) {
+        self.made += 1;
+        let seconds = now.saturating_sub(self.since).as_secs_f64();
+        if seconds >= WINDOW {
+            let rate = self.made as f64 / seconds;
+            // It may have been low only because nobody wanted more.
+            let slow = |old: f64| old + 0.5 * (rate - old);
+            self.per_sec = Some(self.per_sec.map_or(rate, |old| rate.max(slow(old))));
+            (self.since, self.made) = (now, 0);
+        }
+    }
+
+    /// What a job can make use of, with room to show that it wants more.
+    fn cap(&self, demand: Option<f64>) -> Option<f64> {
+        Some(demand?.min(1.25 * self.per_sec.unwrap_or(f64::INFINITY)))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct StreamState {
     pub(super) key: Key,
@@ -53,6 +85,7 @@ pub(super) struct StreamState {
     policy: Stream,
     dice: Dice,
     opened: Instant,
+    pace: Pace,
     seats: BTreeMap<u32, Seat>,
     copies: Vec<Option<Arc<Made>>>,
     failures: BTreeMap<u64, (Stage, Fault)>,
@@ -76,6 +109,7 @@ impl StreamState {
             spec,
             dice: Dice::new(random.hash_one(2)),
             opened: Instant::now(),
+            pace: Pace::default(),
             seats: BTreeMap::new(),
             copies: Vec::new(),
             failures: BTreeMap::new(),
@@ -132,7 +166,8 @@ impl StreamState {
         self.apply();
         let Some(seat) = self.seats.get_mut(&bit) else { return Ok(()) };
         seat.demand.returned();
-        self.policy.set_demand(bit, seat.demand.per_sec(self.opened.elapsed().as_secs_f64()));
+        let demand = seat.demand.per_sec(self.opened.elapsed().as_secs_f64());
+        self.policy.set_demand(bit, self.pace.cap(demand));
         std::mem::take(&mut seat.hand).into_values().for_each(|made| self.give(made));
         Ok(())
     }
@@ -163,7 +198,7 @@ impl StreamState {
             seat.demand.asked(now);
         }
         for (&bit, seat) in &self.seats {
-            self.policy.set_demand(bit, seat.demand.per_sec(now));
+            self.policy.set_demand(bit, self.pace.cap(seat.demand.per_sec(now)));
         }
     }
 
@@ -219,6 +254,7 @@ impl StreamState {
         }
         match outcome.made {
             Ok(made) => {
+                self.pace.made(self.opened.elapsed());
                 if self.copies.len() <= slot as usize {
                     self.copies.resize(slot as usize + 1, None);
                 }

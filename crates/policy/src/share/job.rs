@@ -208,13 +208,20 @@ impl Job {
     /// How full its hand and stock are, in seconds of its demand.
     pub(super) fn seconds(&self, fastest: f64) -> f64 {
         let stock = f64::from(self.ready.len() + self.tail.len() + self.tail_flight);
-        self.in_hand(fastest) + stock / self.demand.unwrap_or(fastest).max(1e-9)
+        (self.in_hand() + stock) / self.demand.unwrap_or(fastest).max(1e-9)
     }
 
-    /// How full its hand is, with what is under way, in seconds of its demand.
-    pub(super) fn in_hand(&self, fastest: f64) -> f64 {
+    /// Samples in its hand and under way.
+    fn in_hand(&self) -> f64 {
         let hand = self.hand.as_ref().map_or(0, |hand| hand.taken.len());
-        (hand as f64 + f64::from(self.flight)) / self.demand.unwrap_or(fastest).max(1e-9)
+        hand as f64 + f64::from(self.flight)
+    }
+
+    /// How full its hand is, of what its step takes. Jobs that wait get steps in turn this way, the fast no more
+    /// than the slow; whoever has a full hand leaves the rest to the others.
+    pub(super) fn fullness(&self) -> f64 {
+        let size = self.hand.as_ref().map_or(1, |hand| hand.size.max(1));
+        self.in_hand() / size as f64
     }
 }
 

@@ -77,7 +77,7 @@ impl Stream {
         }
         let fastest = self.set_targets();
         // Stock does not help a job that waits for a certain sample.
-        let urgent = self.by_hunger(|job| job.in_hand(fastest), |stream, job| stream.urgent(job));
+        let urgent = self.by_hunger(Job::fullness, |stream, job| stream.urgent(job));
         if let Some((job, wish)) = urgent {
             return self.start(job, wish, Haste::Waited, dice);
         }
