@@ -3,30 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::pictures::{RECIPE, check, epoch, folder, next, open, rows, write_image};
+use crate::pictures::{check, epoch, folder, next, open, rows, spec, write_image};
 use forebay_engine::pipeline::{Engine, Feeding, OnError, Spec};
-use forebay_engine::storage::Folder;
 use forebay_engine::{Config, Error};
 use forebay_policy::Received;
-use forebay_recipe::{Output, Recipe};
 use proptest::prelude::*;
-
-fn spec(folder: Arc<Folder>, batch: u64) -> Spec {
-    Spec {
-        folder,
-        recipe: Recipe::from_json(RECIPE).expect("a recipe"),
-        output: Output::default(),
-        batch,
-        drop_last: false,
-        late: 0,
-        seed: 5,
-        shuffle: true,
-        on_error: OnError::Raise,
-        ragged: false,
-        lend: false,
-        share: None,
-    }
-}
 
 fn engine(threads: usize) -> Arc<Engine> {
     Arc::new(Engine::new(Config { memory: 64 << 20, threads }))

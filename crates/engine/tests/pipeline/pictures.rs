@@ -7,17 +7,36 @@ use std::time::Duration;
 use forebay_engine::Error;
 use forebay_engine::batch::Batch;
 use forebay_engine::decode::jpeg::{Subsampling, encode};
-use forebay_engine::pipeline::{Job, Next};
+use forebay_engine::pipeline::{Job, Next, OnError, Spec};
 use forebay_engine::storage::Folder;
 use forebay_policy::Received;
+use forebay_recipe::{Output, Recipe};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 
-pub(crate) const RECIPE: &str = r#"{"steps": [
+const RECIPE: &str = r#"{"steps": [
     {"op": "random_resized_crop", "height": 16, "width": 16, "scale": [0.2, 1.0], "ratio": [0.75, 1.3]},
     {"op": "random_horizontal_flip", "p": 0.5},
     {"op": "to_float", "scale": true}]}"#;
 const LONGEST: Duration = Duration::from_secs(60);
+
+/// A job of its own: keyed order, failures told.
+pub(crate) fn spec(folder: Arc<Folder>, batch: u64) -> Spec {
+    Spec {
+        folder,
+        recipe: Recipe::from_json(RECIPE).expect("a recipe"),
+        output: Output::default(),
+        batch,
+        drop_last: false,
+        late: 0,
+        seed: 5,
+        shuffle: true,
+        on_error: OnError::Raise,
+        ragged: false,
+        lend: false,
+        share: None,
+    }
+}
 
 /// A folder of `n` small JPEGs in two classes; folders of one size are made once.
 pub(crate) fn folder(n: usize) -> Arc<Folder> {

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::pictures::{RECIPE, check, detailed, epoch, folder, next, open, rows, write_image};
+use crate::pictures::{self, check, detailed, epoch, folder, next, open, rows, write_image};
 use forebay_engine::batch::Batch;
 use forebay_engine::pipeline::{Engine, Job, Level, Next, OnError, Order, Sharing, Spec};
 use forebay_engine::storage::Folder;
 use forebay_engine::{Config, Error};
 use forebay_policy::Received;
-use forebay_recipe::{Output, Recipe};
 use proptest::prelude::*;
 
 fn sharing(order: Order) -> Sharing {
@@ -19,20 +18,7 @@ fn sharing(order: Order) -> Sharing {
 }
 
 fn spec(folder: Arc<Folder>, batch: u64, order: Order) -> Spec {
-    Spec {
-        folder,
-        recipe: Recipe::from_json(RECIPE).expect("a recipe"),
-        output: Output::default(),
-        batch,
-        drop_last: false,
-        late: 0,
-        seed: 5,
-        shuffle: true,
-        on_error: OnError::Raise,
-        ragged: false,
-        lend: false,
-        share: Some(sharing(order)),
-    }
+    Spec { share: Some(sharing(order)), ..pictures::spec(folder, batch) }
 }
 
 fn engine(threads: usize, memory: u64) -> Arc<Engine> {
