@@ -22,8 +22,11 @@ impl Stream {
 
     /// A job's step, if it is full; the next may be opened then.
     pub fn take(&mut self, job: u32) -> Option<Step> {
+        if !self.is_full(job) {
+            return None;
+        }
         let state = self.job_mut(job);
-        let Hand { mut taken, pads, pads_done, .. } = state.hand.take_if(|hand| hand.is_full())?;
+        let Hand { mut taken, pads, pads_done, .. } = state.hand.take()?;
         if state.join.order != Order::Ready {
             taken.sort_unstable_by_key(|one| one.position);
         }
@@ -36,7 +39,10 @@ impl Stream {
 
     /// Whether [`Stream::take`] has something.
     pub fn is_full(&self, job: u32) -> bool {
-        self.job(job).hand.as_ref().is_some_and(Hand::is_full)
+        let Some(hand) = &self.job(job).hand else { return false };
+        let padded = hand.pads_done.len() as u64 >= hand.pads;
+        // Where all that could be repeated is bad, a step goes without.
+        hand.taken.len() as u64 >= hand.size && (padded || hand.pads_flight == 0 && self.pad(job).is_none())
     }
 
     /// Settles how large the step in hand is and which positions it must hold; takes those that are ready.

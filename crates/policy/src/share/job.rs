@@ -99,10 +99,6 @@ impl Hand {
     pub(super) fn room(&self) -> u64 {
         self.size.saturating_sub(self.taken.len() as u64 + self.missing)
     }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.taken.len() as u64 >= self.size && self.pads_done.len() as u64 >= self.pads
-    }
 }
 
 #[derive(Debug, Clone)]

@@ -131,8 +131,11 @@ impl Stream {
         if let Some(&sample) = state.lost.iter().min_by_key(|&&sample| state.pass.keyed.position(sample)) {
             return Some(Wish::Lost(sample));
         }
-        if hand.pads > hand.pads_done.len() as u64 + hand.pads_flight {
-            return self.pad(job).map(Wish::Pad);
+        // With nothing to repeat, what is left may still be made, or fail for good.
+        if hand.pads > hand.pads_done.len() as u64 + hand.pads_flight
+            && let Some(sample) = self.pad(job)
+        {
+            return Some(Wish::Pad(sample));
         }
         if state.next.is_some() {
             return None;
@@ -201,7 +204,7 @@ impl Stream {
     }
 
     /// The first position that fills up a step.
-    fn pad(&self, job: u32) -> Option<u32> {
+    pub(super) fn pad(&self, job: u32) -> Option<u32> {
         let state = self.job(job);
         let hand = state.hand.as_ref()?;
         let skip = hand.pads_done.len() as u64 + hand.pads_flight;
