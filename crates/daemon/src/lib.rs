@@ -109,6 +109,16 @@ struct House {
     started: Instant,
 }
 
+impl House {
+    /// An engine that met a bug gives no job anything more: another daemon must serve them.
+    fn heed(&self, error: &forebay_engine::Error) {
+        if let forebay_engine::Error::Panic(bug) = error {
+            log(format!("ends: {bug}"));
+            self.stop.tell();
+        }
+    }
+}
+
 /// How many connections there are descriptors for, of all that this process may have.
 fn connections() -> usize {
     let limit = getrlimit(Resource::Nofile);

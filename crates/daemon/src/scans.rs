@@ -23,17 +23,27 @@ impl Scans {
     /// Opens a folder, after whoever is doing so. A scan goes on when its client is gone: the next one asks
     /// for the same.
     pub(crate) fn open(&self, root: &Path, threads: usize) -> Result<Folder, Error> {
-        let turn = self.lock().entry(root.to_path_buf()).or_default().clone();
-        let opened = {
-            let _turn = turn.lock().unwrap_or_else(|e| e.into_inner());
-            Folder::open(root, threads, &|_| ())
-        };
-        let mut all = self.lock();
-        // This one and the list have it.
-        if Arc::strong_count(&turn) == 2 {
-            all.remove(root);
+        let turn = Some(self.lock().entry(root.to_path_buf()).or_default().clone());
+        let place = Place { scans: self, root, turn };
+        let _turn = place.turn.as_ref().map(|turn| turn.lock().unwrap_or_else(|e| e.into_inner()));
+        Folder::open(root, threads, &|_| ())
+    }
+}
+
+/// Who opens a folder or waits for it; the last takes it off the list, however it ends.
+struct Place<'a> {
+    scans: &'a Scans,
+    root: &'a Path,
+    turn: Option<Arc<Mutex<()>>>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut all = self.scans.lock();
+        drop(self.turn.take());
+        if all.get(self.root).is_some_and(|turn| Arc::strong_count(turn) == 1) {
+            all.remove(self.root);
         }
-        opened
     }
 }
 

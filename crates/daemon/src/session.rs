@@ -171,6 +171,7 @@ impl Session {
     }
 
     fn fault(&mut self, id: u64, error: &Error) -> End {
+        self.house.heed(error);
         self.reply(id, Answer::Fault(convert::fault(error)))
     }
 
@@ -322,7 +323,10 @@ impl Session {
             Fault { kind: FaultKind::Taken.into(), text, failure: None }
         };
         self.entry.holder(&join.name).map_or(Ok(()), |pid| Err(taken(pid)))?;
-        let (job, root, samples) = self.job(join).map_err(|error| convert::fault(&error))?;
+        let (job, root, samples) = self.job(join).map_err(|error| {
+            self.house.heed(&error);
+            convert::fault(&error)
+        })?;
         let listed = Arc::new(Listed {
             name: join.name.clone(),
             pid: self.pid,
@@ -461,14 +465,7 @@ impl Session {
                 Ok(Next::End) => self.reply(id, Answer::End(Done {}))?,
                 Ok(Next::Hungry) => self.reply(id, Answer::Hungry(Done {}))?,
                 Ok(Next::Waiting) => {}
-                Err(error) => {
-                    self.fault(id, &error)?;
-                    if let Error::Panic(bug) = error {
-                        // No job gets anything more from this engine: another daemon must serve them.
-                        log(format!("ends: {bug}"));
-                        self.house.stop.tell();
-                    }
-                }
+                Err(error) => self.fault(id, &error)?,
             }
         }
     }

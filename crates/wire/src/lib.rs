@@ -29,4 +29,4 @@ pub use peer::Peer;
 pub use place::default_socket;
 
 /// Version of the messages. A daemon answers only its own, and `Stop` of every version.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;

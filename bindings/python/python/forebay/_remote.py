@@ -219,6 +219,8 @@ class RemoteJob:
 
     def set_quarantine(self, failures: list[tuple[int, str, str, str]]) -> None:
         self._failures = list(failures)
+        # It comes with a state: what was begun before is over.
+        self._begun = None
         self._asked(lambda native: native.set_quarantine(failures))
 
     def close(self) -> None:

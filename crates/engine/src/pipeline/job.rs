@@ -68,8 +68,8 @@ pub(super) struct JobState {
     pub(super) arrived: Arc<Bell>,
     pub(super) runs: VecDeque<Run>,
     pub(super) filling: Vec<Arc<Filling>>,
-    /// Batches that wait for a slot of another, because there was no memory for their own.
-    deferred: VecDeque<Filling>,
+    /// A batch that waits for the slot of another, because there was no memory for its own.
+    deferred: Option<Filling>,
     /// Batches of all runs that are begun and not booked.
     pub(super) unfinished: u64,
     pub(super) quarantine: BTreeMap<u64, Failure>,
@@ -111,7 +111,7 @@ impl JobState {
             arrived: Arc::new(arrived),
             runs: VecDeque::new(),
             filling: Vec::new(),
-            deferred: VecDeque::new(),
+            deferred: None,
             unfinished: 0,
             quarantine: BTreeMap::new(),
             lent: 0,
@@ -190,12 +190,8 @@ impl JobState {
 
     /// Takes back a slot.
     pub(super) fn give_slot(&mut self, buffer: Buffer) {
-        match self.deferred.iter().position(|filling| filling.bytes <= buffer.len() as u64) {
-            Some(at) => {
-                if let Some(filling) = self.deferred.remove(at) {
-                    self.filling.push(Arc::new(filling.with_slot(buffer)));
-                }
-            }
+        match self.deferred.take() {
+            Some(filling) => self.filling.push(Arc::new(filling.with_slot(buffer))),
             None => self.slots.push(buffer),
         }
     }
@@ -499,27 +495,57 @@ impl JobState {
         self.filling.retain(|other| !Arc::ptr_eq(other, filling));
         self.slots_made -= 1;
         self.gauge.sub(filling.bytes);
-        if self.slots_made >= MIN_SLOTS {
+        if self.can_wait(filling) {
             let before = self.share.bytes();
             self.share.slots = self.slots_made;
-            self.deferred.push_back(filling.again(made));
+            self.deferred = Some(filling.again(made));
+            if let Some(slot) = self.slots.pop() {
+                self.give_slot(slot);
+            }
             return (Vec::new(), before - self.share.bytes());
         }
+        let mut back = made;
+        self.give_up(filling.run, why);
+        // One that waits for a slot would wait for this one too.
+        if let Some(deferred) = self.deferred.take() {
+            back.extend(deferred.take_made());
+            self.give_up(deferred.run, why);
+        }
+        self.arrived.ring();
+        (back, 0)
+    }
+
+    /// A batch of a run is not made.
+    fn give_up(&mut self, run: u64, why: &str) {
         self.unfinished -= 1;
-        if let Some(run) = self.run(filling.run) {
+        if let Some(run) = self.run(run) {
             run.filling -= 1;
             run.halted = true;
             run.fault.get_or_insert(Error::Budget(why.into()));
         }
-        self.arrived.ring();
-        (made, 0)
     }
+
+    /// Whether a batch is sure to get the slot of another: enough of them exist for the job to go on with, all of
+    /// them are large enough, and no later batch can take one before it.
+    fn can_wait(&self, filling: &Filling) -> bool {
+        let pending = self.filling.iter().filter(|other| other.is_unmade()).count() as u64;
+        let last = self.runs.back();
+        self.slots_made >= MIN_SLOTS + pending
+            && self.planned == self.spec.batch
+            && self.spec.recipe.output_size().is_some()
+            && last.is_some_and(|run| run.id == filling.run && run.formed == filling.number + 1)
+            && self.deferred.is_none()
+    }
+}
+
+/// Whether no thread has begun it, or will.
+fn untouched(filling: &&Arc<Filling>) -> bool {
+    Arc::strong_count(filling) == 1 && !filling.is_claimed() && !filling.is_refused()
 }
 
 impl JobState {
     /// Samples in batches that no thread has begun, which nobody else will give back.
     pub(super) fn take_waiting(&self) -> Vec<Arc<Made>> {
-        let untouched = |filling: &&Arc<Filling>| Arc::strong_count(filling) == 1 && !filling.is_claimed();
         let waiting = self.filling.iter().filter(untouched).map(Arc::as_ref).chain(&self.deferred);
         waiting.flat_map(Filling::take_made).collect()
     }
@@ -528,7 +554,6 @@ impl JobState {
 impl Drop for JobState {
     fn drop(&mut self) {
         // Batches that no thread has begun; the others are, or were, booked by those who fill them.
-        let untouched = |filling: &&Arc<Filling>| Arc::strong_count(filling) == 1 && !filling.is_claimed();
         let waiting = self.filling.iter().filter(untouched);
         self.gauge.sub(waiting.map(|filling| filling.bytes).sum());
         let held = self.slots.iter().map(|slot| slot.len()).sum::<usize>()
@@ -592,6 +617,8 @@ mod tests {
         job.open_shared(0);
         let fillings: Vec<_> = (0..=MIN_SLOTS).map(|position| begin(&mut job, position)).collect();
         let last = &fillings[MIN_SLOTS as usize];
+        assert!(!job.can_wait(last), "the others have no slot yet");
+        fillings[..MIN_SLOTS as usize].iter().for_each(|filling| assert!(filling.cut().is_ok()));
         let (before, made) = (job.share.bytes(), last.take_made());
         let (back, less) = job.refused(last, made, "no memory");
         assert!(back.is_empty() && job.runs[0].fault.is_none());
@@ -613,6 +640,21 @@ mod tests {
         assert_eq!(job.refused(&filling, made, "no memory").0.len(), 1);
         assert!(matches!(&job.runs[0].fault, Some(Error::Budget(why)) if why == "no memory"));
         assert_eq!((job.unfinished, job.slots_made), (0, 0));
+    }
+
+    #[test]
+    fn what_waits_for_a_slot_is_given_up_with_what_has_none() {
+        let mut job = job(MIN_SLOTS + 2);
+        job.open_shared(0);
+        let fillings: Vec<_> = (0..MIN_SLOTS + 2).map(|position| begin(&mut job, position)).collect();
+        fillings[1..=MIN_SLOTS as usize].iter().for_each(|filling| assert!(filling.cut().is_ok()));
+        let (early, last) = (&fillings[0], &fillings[MIN_SLOTS as usize + 1]);
+        let made = last.take_made();
+        assert!(job.refused(last, made, "no memory").0.is_empty());
+        let made = early.take_made();
+        assert_eq!(job.refused(early, made, "no memory").0.len(), 2);
+        assert!(job.runs[0].fault.is_some() && job.runs[0].filling == MIN_SLOTS);
+        assert_eq!(job.unfinished, MIN_SLOTS);
     }
 
     #[test]

@@ -93,6 +93,17 @@ impl Filling {
         Filling { bytes: buffer.len() as u64, slot: Mutex::new(Some(buffer)), ..self }
     }
 
+    /// Whether there was no memory for its slot.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self.cut.get(), Some(Err(_)))
+    }
+
+    /// Whether its slot does not exist, or not yet.
+    pub(super) fn is_unmade(&self) -> bool {
+        let given = self.slot.lock().unwrap_or_else(|e| e.into_inner()).is_some();
+        !given && !matches!(self.cut.get(), Some(Ok(_)))
+    }
+
     /// Whether nothing is left for another thread.
     pub(super) fn is_claimed(&self) -> bool {
         matches!(self.cut.get(), Some(Ok(cut)) if cut.is_claimed())

@@ -12,9 +12,11 @@ const CANDIDATES: usize = 6;
 impl Stream {
     /// Lets a job's next step be filled, if none is; its memory is the caller's to have.
     pub fn open(&mut self, job: u32, dice: &mut Dice) {
+        let served = self.served;
         let state = self.job_mut(job);
         if state.hand.is_none() && !state.is_over() {
             state.hand = Some(Hand::default());
+            state.taken = state.taken.max(served);
             self.plan(job);
             self.fill(job, dice);
         }
@@ -27,6 +29,7 @@ impl Stream {
         }
         let state = self.job_mut(job);
         let Hand { mut taken, pads, pads_done, .. } = state.hand.take()?;
+        state.taken += taken.len() as u64;
         if state.join.order != Order::Ready {
             taken.sort_unstable_by_key(|one| one.position);
         }

@@ -105,6 +105,8 @@ impl Hand {
 pub(super) struct Job {
     pub(super) join: Join,
     pub(super) bit: u32,
+    /// Samples of its steps so far; when a step opens, at least as many as whoever was served last has.
+    pub(super) taken: u64,
     /// The epoch it draws.
     pub(super) pass: Pass,
     /// The epoch after it, once all that is left of this one is prepared.
@@ -126,6 +128,7 @@ impl Job {
     pub(super) fn new(n: u32, bit: u32, join: Join) -> Self {
         let keyed = Keyed::new(n, join.subset.clone(), None);
         Job {
+            taken: 0,
             pass: Pass::new(0, keyed, 0),
             join,
             bit,
@@ -213,11 +216,10 @@ impl Job {
         hand as f64 + f64::from(self.flight)
     }
 
-    /// How full its hand is, of what its step takes. Jobs that wait get steps in turn this way, the fast no more
+    /// Samples that it was served, with those in its hand. Jobs that wait are served by this, the fast no more
     /// than the slow; whoever has a full hand leaves the rest to the others.
-    pub(super) fn fullness(&self) -> f64 {
-        let size = self.hand.as_ref().map_or(1, |hand| hand.size.max(1));
-        self.in_hand() / size as f64
+    pub(super) fn served(&self) -> f64 {
+        self.taken as f64 + self.in_hand()
     }
 }
 

@@ -100,6 +100,8 @@ pub struct Stream {
     strict: u64,
     /// Samples that failed.
     bad: BTreeSet<u32>,
+    /// Samples that the job had which was served last: who did not wait gains no claim by it.
+    served: u64,
     effects: Vec<Effect>,
 }
 
@@ -121,6 +123,7 @@ impl Stream {
             shared: 0,
             strict: 0,
             bad: BTreeSet::new(),
+            served: 0,
             effects: Vec::new(),
         })
     }
@@ -331,6 +334,13 @@ impl Stream {
 
     /// Takes out of a new pass what was received or skipped before.
     fn resume(&mut self, job: u32, received: &Received) {
+        // What failed before need not have failed here; positions come in for it all the same.
+        let known = &self.job(job).pass.failed;
+        let below = known.iter().filter(|&&position| position < received.base).count() as u64;
+        let beyond = received.failed.iter().filter(|&position| !known.contains(position)).count() as u64;
+        for _ in 0..received.skipped.saturating_sub(below) + beyond {
+            self.refill(job, false);
+        }
         let pass = self.job(job).pass.clone();
         let done = (0..received.base).chain(received.beyond.iter()).chain(received.failed.iter().copied());
         let gone = done.filter(|&position| position < pass.share);

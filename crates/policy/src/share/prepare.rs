@@ -77,8 +77,9 @@ impl Stream {
         }
         let fastest = self.set_targets();
         // Stock does not help a job that waits for a certain sample.
-        let urgent = self.by_hunger(Job::fullness, |stream, job| stream.urgent(job));
+        let urgent = self.by_hunger(Job::served, |stream, job| stream.urgent(job));
         if let Some((job, wish)) = urgent {
+            self.served = self.served.max(self.job(job).served() as u64);
             return self.start(job, wish, Haste::Waited, dice);
         }
         if !ahead {

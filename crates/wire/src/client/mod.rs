@@ -202,7 +202,8 @@ impl Client {
                     Answer::Batch(batch) if batch.bytes.is_some() => self.frames.descriptor(),
                     _ => None,
                 };
-                let lost = matches!(answer, Answer::Batch(_)) && of != id && !self.wanted.contains(&of);
+                let next = matches!(answer, Answer::Batch(_) | Answer::End(_) | Answer::Hungry(_));
+                let lost = next && of != id && !self.wanted.contains(&of);
                 self.came.push_back((of, answer, descriptor));
                 // Any other answer may be one that another thread waits for.
                 if lost {
