@@ -273,7 +273,7 @@ def test_a_killed_job_gives_all_back_and_costs_others_nothing(own, small, orphan
         assert sorted(flat) == list(range(97))
 
 
-@pytest.mark.parametrize("source", ["strict", "ready", "sampler", "batch_sampler", "weighted"])
+@pytest.mark.parametrize("source", ["strict", "ready", "sampler", "batch_sampler", "weighted", "repeats"])
 def test_a_killed_daemon_that_comes_back_is_joined_again(own, small, source):
     options = dict(
         strict=dict(batch_size=4, shuffle=True, order="strict"),
@@ -281,6 +281,7 @@ def test_a_killed_daemon_that_comes_back_is_joined_again(own, small, source):
         sampler=dict(batch_size=4, sampler=RandomSampler(range(97), generator=torch.Generator())),
         batch_sampler=dict(batch_sampler=BatchSampler(range(97), 4, False)),
         weighted=dict(batch_size=4, sampler=WeightedRandomSampler([1.0] * 97, 97)),
+        repeats=dict(batch_size=4, sampler=[number % 9 for number in range(97)]),
     )[source]
     with runs.loader(small, share=own.socket, **options) as loader:
         seen = []
@@ -291,7 +292,11 @@ def test_a_killed_daemon_that_comes_back_is_joined_again(own, small, source):
                 own.start()
         positions = [position for batch in seen for position in batch.positions]
         assert sorted(positions) == list(range(97))
-        if source != "weighted":
+        if source in ("strict", "repeats"):
+            # A repeated sample is another copy each time, also when the daemon has not seen the others.
+            alone = runs.run(small, share=False, **options)
+            assert runs.same_pixels(runs.by_position(seen), runs.by_position(alone))
+        elif source != "weighted":
             assert sorted(samples(seen)) == list(range(97))
         assert len(runs.epoch(loader)) == len(seen)
 
