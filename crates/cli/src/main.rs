@@ -10,6 +10,7 @@ mod demo;
 mod generate;
 mod hint;
 mod interrupt;
+mod log;
 mod python;
 mod rng;
 mod serve;
@@ -42,6 +43,8 @@ enum Command {
     Status(status::Status),
     /// Let the daemon answer what it was asked, then end it.
     Stop(status::Stop),
+    /// Show and compare logs of what training jobs received.
+    Log(log::Log),
     /// Simulate jobs that share one loading system, under our policy and published ones.
     Simulate(simulate::Simulate),
 }
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Status(status) => status.run(),
         Command::Stop(stop) => stop.run(),
+        Command::Log(log) => log.run(),
         Command::Simulate(simulate) => simulate.run(),
     };
     match outcome {
