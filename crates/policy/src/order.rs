@@ -65,6 +65,11 @@ pub struct Epoch {
     ready: u64,
     /// Failed positions not yet reported with a batch.
     skipped: Vec<u64>,
+    /// Batches that there shall be, whatever fails, and those formed; the last may be empty.
+    steps: u64,
+    formed: u64,
+    /// Positions delivered before it was resumed.
+    resumed: u64,
 }
 
 /// A batch that may leave now.
@@ -93,6 +98,9 @@ impl Epoch {
             pending: 0,
             ready: 0,
             skipped: Vec::new(),
+            steps: 0,
+            formed: 0,
+            resumed: 0,
         }
     }
 
@@ -101,7 +109,13 @@ impl Epoch {
     pub fn open(cut: Cut, base: u64, skipped: u64) -> Self {
         let delivered = base - skipped.min(base);
         let new = Epoch::new(base, cut, 0);
-        Epoch { closed: false, base, issued: base, start: base, delivered, failed: base - delivered, ..new }
+        let failed = base - delivered;
+        Epoch { closed: false, base, issued: base, start: base, delivered, failed, resumed: delivered, ..new }
+    }
+
+    /// There are at least so many batches: ranks that train together take equal steps.
+    pub fn with_steps(self, steps: u64) -> Self {
+        Epoch { steps, ..self }
     }
 
     /// Continues a new epoch after what was received.
@@ -110,6 +124,10 @@ impl Epoch {
         self.issued = received.base;
         self.failed = received.skipped + received.failed.len() as u64;
         self.delivered = received.count();
+        self.resumed = self.delivered;
+        if let Cut::Every { batch, .. } = self.cut {
+            self.formed = self.delivered.div_ceil(batch);
+        }
         let last = received.beyond.last().max(received.failed.last().copied());
         let reach = last.map_or(0, |last| last + 1 - self.base);
         self.window = (0..reach)
@@ -142,7 +160,9 @@ impl Epoch {
         match self.cut {
             Cut::Every { batch, drop_last: true } if self.closed => {
                 let live = self.positions - self.failed.min(self.positions);
-                (live / batch * batch + self.failed).min(self.positions)
+                // What was left when it was resumed is cut anew: batches may have had another size before.
+                let before = self.resumed.min(live);
+                (before + (live - before) / batch * batch + self.failed).min(self.positions)
             }
             _ => self.positions,
         }
@@ -232,6 +252,9 @@ impl Epoch {
         let end = self.end();
         let inside = self.window.iter().take(end.saturating_sub(self.base) as usize);
         let ready = inside.filter(|mark| **mark == Mark::Ready).count() as u64;
+        if size == 0 && self.closed && self.formed < self.steps {
+            return Some(self.take(0, end));
+        }
         if size == 0 || ready < size || !self.is_due(size) {
             return None;
         }
@@ -274,8 +297,9 @@ impl Epoch {
             }
             sizes.pop_front();
             self.start = end;
-            // A given batch may have lost all its samples; then the next one follows.
-            if self.window.iter().take(inside).any(|mark| *mark == Mark::Ready) {
+            // A given batch may have lost all its samples; then the next one follows. One that never had any is
+            // one of a rank that was left without.
+            if size == 0 || self.window.iter().take(inside).any(|mark| *mark == Mark::Ready) {
                 return Some(self.take(u64::MAX, end));
             }
         }
@@ -293,6 +317,7 @@ impl Epoch {
                 positions.push(position);
             }
         }
+        self.formed += 1;
         self.delivered += positions.len() as u64;
         self.ready -= positions.len() as u64;
         self.advance();
@@ -306,7 +331,7 @@ impl Epoch {
 
     /// Whether every batch of the epoch has left.
     pub fn is_done(&self) -> bool {
-        self.closed && self.next_size() == 0
+        self.closed && self.next_size() == 0 && self.formed >= self.steps
     }
 
     /// Whether every position has been handed out, so that a next epoch may be prepared.

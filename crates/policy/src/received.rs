@@ -21,9 +21,10 @@ pub struct Received {
 }
 
 impl Received {
-    /// Adds the positions of a received batch and those skipped on the way to it.
+    /// Adds the positions of a received batch and those skipped on the way to it. What padding repeats is in
+    /// already.
     pub fn add(&mut self, positions: &[u64], skipped: &[u64]) {
-        self.beyond.extend(positions.iter().copied());
+        self.beyond.extend(positions.iter().copied().filter(|&position| position >= self.base));
         self.failed.extend(skipped);
         loop {
             if self.beyond.remove(self.base) {

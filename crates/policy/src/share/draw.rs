@@ -227,7 +227,7 @@ impl Stream {
         if let Some(hand) = &mut state.hand {
             hand.taken.push(Taken { slot, sample, position, generation, valid: true });
         }
-        self.effects.push(Effect::Draw { job, slot, position });
+        self.effects.push(Effect::Draw { job, slot, position, pad: false });
         if useless {
             self.free(slot);
         }
@@ -305,7 +305,7 @@ impl Stream {
             if let Some(hand) = &mut state.hand {
                 hand.pads_flight -= 1;
                 hand.pads_done.push(Taken { slot, sample, position, generation, valid: false });
-                self.effects.push(Effect::Draw { job, slot, position });
+                self.effects.push(Effect::Draw { job, slot, position, pad: true });
             }
         }
         self.free(slot);

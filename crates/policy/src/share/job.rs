@@ -224,7 +224,7 @@ impl Job {
 }
 
 /// How many samples each rank gets of a step of `size`.
-pub(super) fn deal(size: u64, ranks: u32) -> Vec<u32> {
+pub fn deal(size: u64, ranks: u32) -> Vec<u32> {
     let ranks = u64::from(ranks);
     (0..ranks).map(|rank| ((size + ranks - 1 - rank) / ranks) as u32).collect()
 }

@@ -26,14 +26,14 @@ mod spec;
 mod subset;
 
 pub use demand::Demand;
-pub use job::{Join, Step, Taken};
+pub use job::{Join, Step, Taken, deal};
 pub use prepare::Prepare;
 pub use spec::{Level, Order, Remainder};
 pub use subset::Subset;
 
 use std::collections::BTreeSet;
 
-use crate::Received;
+use crate::{Deal, Rank, Received};
 use job::Job;
 use needs::Needs;
 use pass::Pass;
@@ -73,6 +73,8 @@ pub enum Effect {
         slot: u32,
         /// For which position.
         position: u64,
+        /// It only fills up the step.
+        pad: bool,
     },
     /// Let the copy in `slot` go.
     Free {
@@ -243,9 +245,16 @@ impl Stream {
             state.pass = state.next.take().expect("an opened epoch");
             return Ok(());
         }
-        let pass = state.pass(n, epoch);
+        let mut pass = state.pass(n, epoch);
         if !received.is_sound(pass.keyed.len()) {
             return Err(Error::Received(pass.keyed.len()));
+        }
+        if state.join.remainder == Remainder::Drop && !received.count().is_multiple_of(state.full()) {
+            // It went on with steps of another size: what is left is cut anew.
+            let Join { batch, ranks, remainder, .. } = state.join;
+            let rank = Rank { rank: 0, ranks, batch: batch.into(), remainder };
+            let share = Deal::new(rank, pass.keyed.len(), received).whole_end();
+            pass = Pass::new(epoch, pass.keyed, share);
         }
         state.next = None;
         state.pass = pass;
