@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_engine::batch;
-use forebay_recipe::{Column, Kind, Span, Values};
+use forebay_recipe::{Column, CopyName, Kind, Span, Values};
 use forebay_wire::client;
 use pyo3::prelude::*;
 
@@ -43,21 +43,24 @@ pub(crate) struct Batch {
     samples: Vec<u64>,
     #[pyo3(get)]
     valid: Vec<bool>,
+    names: Vec<CopyName>,
     #[pyo3(get)]
     pub(crate) skipped: Vec<u64>,
+    #[pyo3(get)]
+    pub(crate) others: Vec<u64>,
 }
 
 impl From<batch::Batch> for Batch {
     fn from(batch: batch::Batch) -> Self {
-        let batch::Batch { lease, columns, positions, samples, valid, skipped } = batch;
-        Batch { memory: Memory::Own(lease), columns, positions, samples, valid, skipped }
+        let batch::Batch { lease, columns, positions, samples, valid, names, skipped, others } = batch;
+        Batch { memory: Memory::Own(lease), columns, positions, samples, valid, names, skipped, others }
     }
 }
 
 impl From<client::Batch> for Batch {
     fn from(batch: client::Batch) -> Self {
-        let client::Batch { lease, columns, positions, samples, valid, skipped } = batch;
-        Batch { memory: Memory::Lent(lease), columns, positions, samples, valid, skipped }
+        let client::Batch { lease, columns, positions, samples, valid, names, skipped, others } = batch;
+        Batch { memory: Memory::Lent(lease), columns, positions, samples, valid, names, skipped, others }
     }
 }
 
@@ -81,6 +84,17 @@ impl Batch {
             Ok((field.name.as_str(), kind, values))
         });
         columns.collect()
+    }
+
+    /// Seed of its copies, generation of the first, how far the others lie behind that, and how often each sample
+    /// came before; the last two are empty where all are 0.
+    fn names(&self) -> (u64, u64, Vec<u64>, Vec<u64>) {
+        let first = self.names.first();
+        let generation = first.map_or(0, |name| name.generation);
+        let unless_all_0 = |list: Vec<u64>| if list.iter().all(|&one| one == 0) { Vec::new() } else { list };
+        let copies = self.names.iter().map(|name| name.generation.wrapping_sub(generation)).collect();
+        let occurrences = self.names.iter().map(|name| name.occurrence).collect();
+        (first.map_or(0, |name| name.seed), generation, unless_all_0(copies), unless_all_0(occurrences))
     }
 
     fn __len__(&self) -> usize {

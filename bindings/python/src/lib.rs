@@ -12,7 +12,7 @@ mod remote;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_engine::pipeline::Engine;
-use forebay_engine::{Config, parse_bytes};
+use forebay_engine::{CacheMode, Config, parse_bytes};
 use forebay_recipe::{CopyName, Output, Recipe};
 use pyo3::prelude::*;
 
@@ -20,7 +20,7 @@ use error::raise;
 
 /// The process's engine with the process id that made it, and what `configure` asked for.
 static ENGINE: Mutex<Option<(u32, Arc<Engine>)>> = Mutex::new(None);
-static WANTED: Mutex<(Option<u64>, Option<usize>)> = Mutex::new((None, None));
+static WANTED: Mutex<(Option<u64>, Option<usize>, Option<CacheMode>)> = Mutex::new((None, None, None));
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
@@ -34,16 +34,22 @@ pub(crate) fn engine() -> forebay_engine::Result<Arc<Engine>> {
         Some((owner, engine)) if *owner == pid => return Ok(engine.clone()),
         _ => {}
     }
-    let (memory, threads) = *lock(&WANTED);
-    let engine = Arc::new(Engine::new(Config::resolve(memory, threads)?));
+    let (memory, threads, cache) = *lock(&WANTED);
+    let engine = Arc::new(Engine::new(Config::resolve(memory, threads, cache)?));
     // An engine inherited through fork is left alone: its threads are in the parent.
     std::mem::forget(slot.replace((pid, engine.clone())));
     Ok(engine)
 }
 
 #[pyfunction]
-#[pyo3(signature = (memory=None, threads=None))]
-fn configure(py: Python<'_>, memory: Option<Bound<'_, PyAny>>, threads: Option<usize>) -> PyResult<()> {
+#[pyo3(signature = (memory=None, threads=None, cache=None))]
+fn configure(
+    py: Python<'_>,
+    memory: Option<Bound<'_, PyAny>>,
+    threads: Option<usize>,
+    cache: Option<&str>,
+) -> PyResult<()> {
+    let cache = cache.map(CacheMode::parse).transpose().map_err(|e| raise(py, e))?;
     let memory = match memory {
         None => None,
         Some(value) => Some(match value.extract::<u64>() {
@@ -63,8 +69,8 @@ fn configure(py: Python<'_>, memory: Option<Bound<'_, PyAny>>, threads: Option<u
         *slot = None;
     }
     let mut wanted = lock(&WANTED);
-    let new = (memory.or(wanted.0), threads.or(wanted.1));
-    Config::resolve(new.0, new.1).map_err(|e| raise(py, e))?;
+    let new = (memory.or(wanted.0), threads.or(wanted.1), cache.or(wanted.2));
+    Config::resolve(new.0, new.1, new.2).map_err(|e| raise(py, e))?;
     *wanted = new;
     Ok(())
 }
@@ -72,8 +78,8 @@ fn configure(py: Python<'_>, memory: Option<Bound<'_, PyAny>>, threads: Option<u
 /// Memory in bytes and threads that a loader would get.
 #[pyfunction]
 fn config(py: Python<'_>) -> PyResult<(u64, usize)> {
-    let (memory, threads) = *lock(&WANTED);
-    let config = Config::resolve(memory, threads).map_err(|e| raise(py, e))?;
+    let (memory, threads, cache) = *lock(&WANTED);
+    let config = Config::resolve(memory, threads, cache).map_err(|e| raise(py, e))?;
     Ok((config.memory, config.threads))
 }
 
@@ -129,18 +135,13 @@ pub(crate) fn parse_output(py: Python<'_>, output: Option<&str>) -> PyResult<Out
     output.map_or(Ok(Output::default()), Output::parse).map_err(|e| raise(py, e.into()))
 }
 
-/// The sample at each position of an epoch's keyed order.
-#[pyfunction]
-fn permutation(n: u64, seed: u64, epoch: u64) -> Vec<u64> {
-    let permutation = forebay_policy::Permutation::new(n, seed, epoch);
-    (0..n).map(|position| permutation.at(position)).collect()
-}
-
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("debug", cfg!(debug_assertions))?;
     module.add_class::<dataset::Folder>()?;
+    module.add_class::<dataset::Dataset>()?;
+    module.add_class::<dataset::Picks>()?;
     module.add_class::<loader::Job>()?;
     module.add_class::<remote::Remote>()?;
     module.add_class::<batch::Batch>()?;
@@ -153,7 +154,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(recipe_explain, module)?)?;
     module.add_function(wrap_pyfunction!(recipe_fingerprint, module)?)?;
     module.add_function(wrap_pyfunction!(recipe_draw, module)?)?;
-    module.add_function(wrap_pyfunction!(permutation, module)?)?;
+    module.add_function(wrap_pyfunction!(loader::rank_steps, module)?)?;
     module.add_function(wrap_pyfunction!(remote::default_socket, module)?)?;
     Ok(())
 }

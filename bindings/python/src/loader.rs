@@ -4,15 +4,15 @@ use std::ffi::OsString;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use forebay_engine::pipeline::{self, Failure, Feeding, Next, OnError, Sharing, Spec};
+use forebay_engine::pipeline::{self, Failure, Feeding, Next, OnError, Sharing, Spec, remainder};
 use forebay_engine::{Error, Result};
-use forebay_policy::Received;
-use forebay_recipe::Recipe;
+use forebay_policy::{Deal, Rank, Received};
+use forebay_recipe::{CopyName, Recipe};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
 use crate::batch::Batch;
-use crate::dataset::Folder;
+use crate::dataset::{Dataset, Picks};
 use crate::error::raise;
 use crate::{engine, parse_output};
 
@@ -24,6 +24,25 @@ pub(crate) struct Wish {
     pub(crate) level: String,
     pub(crate) mixing: f64,
     pub(crate) before: Option<(u64, u64)>,
+}
+
+/// What a job is besides its dataset and recipe.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Terms<'py> {
+    pub(crate) name: String,
+    pub(crate) picks: PyRef<'py, Picks>,
+    pub(crate) output: Option<String>,
+    pub(crate) batch: u64,
+    pub(crate) remainder: String,
+    pub(crate) rank: u32,
+    pub(crate) ranks: u32,
+    pub(crate) late: u64,
+    pub(crate) seed: u64,
+    pub(crate) shuffle: bool,
+    pub(crate) on_error: String,
+    pub(crate) ragged: bool,
+    pub(crate) share: Option<Wish>,
 }
 
 /// How long to wait before looking for Ctrl-C.
@@ -88,52 +107,59 @@ impl Job {
 #[pymethods]
 impl Job {
     #[new]
-    #[pyo3(signature = (folder, recipe, *, output, batch, drop_last, late, seed, shuffle, on_error, ragged, share=None))]
-    #[expect(clippy::too_many_arguments, reason = "what a job is")]
-    fn open(
-        py: Python<'_>,
-        folder: &Folder,
-        recipe: &str,
-        output: Option<&str>,
-        batch: u64,
-        drop_last: bool,
-        late: u64,
-        seed: u64,
-        shuffle: bool,
-        on_error: &str,
-        ragged: bool,
-        share: Option<Wish>,
-    ) -> PyResult<Self> {
-        let share =
-            share.map(|Wish { order, level, mixing, before }| Sharing::parse(order, &level, mixing, before));
+    fn open(py: Python<'_>, dataset: &Dataset, recipe: &str, terms: Terms<'_>) -> PyResult<Self> {
+        let share = terms
+            .share
+            .map(|Wish { order, level, mixing, before }| Sharing::parse(order, &level, mixing, before));
         let spec = Spec {
-            folder: folder.0.clone(),
+            dataset: dataset.0.clone(),
+            picks: terms.picks.0.clone(),
             recipe: Recipe::from_json(recipe).map_err(|e| raise(py, e.into()))?,
-            output: parse_output(py, output)?,
-            batch,
-            drop_last,
-            late,
-            seed,
-            shuffle,
-            on_error: OnError::parse(on_error).map_err(|e| raise(py, e))?,
-            ragged,
+            output: parse_output(py, terms.output.as_deref())?,
+            batch: terms.batch,
+            remainder: remainder(&terms.remainder).map_err(|e| raise(py, e))?,
+            rank: terms.rank,
+            ranks: terms.ranks,
+            group: terms.name,
+            late: terms.late,
+            seed: terms.seed,
+            shuffle: terms.shuffle,
+            on_error: OnError::parse(&terms.on_error).map_err(|e| raise(py, e))?,
+            ragged: terms.ragged,
             lend: false,
             share: share.transpose().map_err(|e| raise(py, e))?,
         };
-        let job = engine().and_then(|engine| engine.join(spec)).map_err(|e| raise(py, e))?;
+        let job = py.detach(|| engine()?.join(spec)).map_err(|e| raise(py, e))?;
         Ok(Job { job: Mutex::new(Some(job)), pid: std::process::id() })
     }
 
-    /// Begins an epoch after what was received of it (JSON of base, skipped, beyond, failed).
-    fn start(&self, py: Python<'_>, epoch: u64, received: &str) -> PyResult<()> {
-        let received: Received = serde_json::from_str(received)
-            .map_err(|e| raise(py, Error::Invalid(format!("the state's received set is damaged: {e}"))))?;
-        self.with(py, |job| job.start(epoch, &received))
+    /// Begins an epoch after what was received of it (JSON): by all ranks, and beyond that by this one.
+    #[pyo3(signature = (epoch, received, own=None))]
+    fn start(&self, py: Python<'_>, epoch: u64, received: &str, own: Option<&str>) -> PyResult<()> {
+        let read = |text: &str| {
+            serde_json::from_str::<Received>(text)
+                .map_err(|e| raise(py, Error::Invalid(format!("the received set is damaged: {e}"))))
+        };
+        let (received, own) = (read(received)?, own.map_or_else(|| Ok(Received::default()), read)?);
+        self.with(py, |job| job.start_rank(epoch, &received, &own))
     }
 
     fn start_fed(&self, py: Python<'_>, epoch: u64, base: u64, skipped: u64, given: bool) -> PyResult<()> {
         let feeding = Feeding { base, skipped, given, ..Feeding::default() };
         self.with(py, |job| job.start_fed(epoch, feeding))
+    }
+
+    /// Begins an epoch of copies that a log names, after `base` of them.
+    fn start_listed(&self, py: Python<'_>, epoch: u64, base: u64) -> PyResult<()> {
+        self.with(py, |job| job.start_listed(epoch, base))
+    }
+
+    /// Adds a batch of copies: (seed, sample, generation, occurrence), and whether each is more than padding.
+    fn feed_copies(&self, py: Python<'_>, copies: Vec<(u64, u64, u64, u64, bool)>) -> PyResult<()> {
+        let copy = |(seed, sample, generation, occurrence, valid)| {
+            (CopyName { seed, sample, generation, occurrence }, valid)
+        };
+        self.with(py, |job| job.list(copies.into_iter().map(copy).collect()))
     }
 
     fn feed(&self, py: Python<'_>, samples: Vec<u64>) -> PyResult<()> {
@@ -168,13 +194,21 @@ impl Job {
             let guard = self.lock();
             let job = guard.as_ref()?;
             let engine = job.engine();
-            Some((job.counters().list(), engine.memory(), engine.idle_ns(), *engine.config(), job.pool()))
+            Some((
+                job.counters().list(),
+                engine.memory(),
+                engine.idle_ns(),
+                *engine.config(),
+                job.pool(),
+                engine.kept(),
+            ))
         });
-        if let Some((counters, (now, peak), idle_ns, config, pool)) = facts {
+        if let Some((counters, (now, peak), idle_ns, config, pool, [encoded, decoded])) = facts {
             set_metrics(&metrics, counters)?;
             let engine = [("idle_ns", idle_ns), ("bytes", now), ("peak_bytes", peak)];
             set_metrics(&metrics, engine)?;
             set_metrics(&metrics, [("budget_bytes", config.memory), ("threads", config.threads as u64)])?;
+            set_metrics(&metrics, [("encoded_bytes", encoded), ("decoded_bytes", decoded)])?;
             set_metrics(&metrics, POOL.into_iter().zip(pool.into_iter().flatten()))?;
         }
         Ok(metrics)
@@ -228,20 +262,76 @@ impl ReceivedSet {
         Ok(ReceivedSet(Mutex::new(received)))
     }
 
-    /// Adds a batch.
+    /// Adds a batch, with what other ranks were given in the same step.
     fn add(&self, batch: &Batch) {
-        let mut received = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        let mut received = self.lock();
         received.add(&batch.positions, &batch.skipped);
+        received.add(&batch.others, &[]);
+    }
+
+    /// Adds all that another set has.
+    fn absorb(&self, other: &ReceivedSet) {
+        let other = other.lock().clone();
+        let beyond: Vec<u64> = (0..other.base).chain(other.beyond.iter()).collect();
+        let failed: Vec<u64> = other.failed.into_iter().collect();
+        self.lock().add(&beyond, &failed);
     }
 
     /// Samples received.
     fn count(&self) -> u64 {
-        self.0.lock().unwrap_or_else(|e| e.into_inner()).count()
+        self.lock().count()
+    }
+
+    /// Whether nothing was received.
+    fn is_empty(&self) -> bool {
+        *self.lock() == Received::default()
     }
 
     /// JSON of base, skipped, beyond, failed.
     fn json(&self) -> String {
-        let received = self.0.lock().unwrap_or_else(|e| e.into_inner());
-        serde_json::to_string(&*received).expect("plain data always serialises")
+        serde_json::to_string(&*self.lock()).expect("plain data always serialises")
     }
+
+    /// What all ranks have when one with a fixed share of what this leaves of `n` has `own`; nothing if it is
+    /// not whole steps.
+    fn with_rank(&self, py: Python<'_>, rank: &str, n: u64, own: &ReceivedSet) -> PyResult<Option<Self>> {
+        let rank: Rank = read_rank(py, rank)?;
+        let (all, own) = (self.lock().clone(), own.lock().clone());
+        Ok(Deal::new(rank, n, &all).global(&all, &own).map(|all| ReceivedSet(Mutex::new(all))))
+    }
+
+    /// Adds to `sum` what a rank with a fixed share of what this leaves of `n` has.
+    fn merge_rank(
+        &self,
+        py: Python<'_>,
+        rank: &str,
+        n: u64,
+        own: &ReceivedSet,
+        sum: &ReceivedSet,
+    ) -> PyResult<()> {
+        let rank: Rank = read_rank(py, rank)?;
+        let (all, own) = (self.lock().clone(), own.lock().clone());
+        Deal::new(rank, n, &all).merge(&mut sum.lock(), &own);
+        Ok(())
+    }
+}
+
+impl ReceivedSet {
+    fn lock(&self) -> MutexGuard<'_, Received> {
+        self.0.lock().unwrap_or_else(|e| e.into_inner())
+    }
+}
+
+fn read_rank(py: Python<'_>, text: &str) -> PyResult<Rank> {
+    let wrong = |why: String| raise(py, Error::Invalid(format!("the state's rank is damaged: {why}")));
+    let rank: Rank = serde_json::from_str(text).map_err(|e| wrong(e.to_string()))?;
+    let fits =
+        rank.rank < rank.ranks && rank.batch > 0 && rank.batch.checked_mul(rank.ranks.into()).is_some();
+    if fits { Ok(rank) } else { Err(wrong(text.into())) }
+}
+
+/// Batches of a rank in a fresh epoch of `n` samples.
+#[pyfunction]
+pub(crate) fn rank_steps(py: Python<'_>, rank: &str, n: u64) -> PyResult<u64> {
+    Ok(Deal::new(read_rank(py, rank)?, n, &Received::default()).steps())
 }

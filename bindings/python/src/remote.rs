@@ -7,14 +7,16 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use forebay_wire::client::{Client, DEADLINE, Error, Next};
-use forebay_wire::{Answer, Ask, Done, Failure, Failures, Fed, Feed, Join, Open, Sharing, Start, Trouble};
+use forebay_wire::{
+    Answer, Ask, Done, Failure, Failures, Fed, Feed, Join, Open, Part, Sharing, Start, Trouble, picks,
+};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 
 use crate::batch::Batch;
-use crate::dataset::Folder;
+use crate::dataset::Dataset;
 use crate::error::raise_wire;
-use crate::loader::{PATIENCE, Wish, set_metrics, timed_out};
+use crate::loader::{PATIENCE, Terms, Wish, set_metrics, timed_out};
 
 type Row = (u64, OsString, String, String);
 
@@ -85,52 +87,51 @@ impl Remote {
         self.call(py, ask, None).map(|_| ())
     }
 
-    #[pyo3(signature = (folder, recipe, *, name, output, batch, drop_last, late, seed, shuffle, on_error, ragged, share=None))]
-    #[expect(clippy::too_many_arguments, reason = "what a job is")]
-    fn join(
-        &self,
-        py: Python<'_>,
-        folder: &Folder,
-        recipe: String,
-        name: String,
-        output: Option<String>,
-        batch: u64,
-        drop_last: bool,
-        late: u64,
-        seed: u64,
-        shuffle: bool,
-        on_error: String,
-        ragged: bool,
-        share: Option<Wish>,
-    ) -> PyResult<()> {
-        let sharing = share.map(|Wish { order, level, mixing, before }| Sharing {
+    fn join(&self, py: Python<'_>, dataset: &Dataset, recipe: String, terms: Terms<'_>) -> PyResult<()> {
+        let sharing = terms.share.map(|Wish { order, level, mixing, before }| Sharing {
             order,
             level,
             mixing,
             seed: before.map(|(seed, _)| seed),
             clock: before.map(|(_, clock)| clock),
         });
+        let parts = dataset.0.parts().iter().map(|folder| Part {
+            root: folder.root().as_os_str().as_bytes().to_vec(),
+            fingerprint: folder.fingerprint(),
+        });
         let join = Join {
-            root: folder.0.root().as_os_str().as_bytes().to_vec(),
-            fingerprint: folder.0.fingerprint(),
+            parts: parts.collect(),
+            picks: picks::send(&terms.picks.0),
             recipe,
-            output: output.unwrap_or_default(),
-            batch,
-            drop_last,
-            late,
-            seed,
-            shuffle,
-            on_error,
-            ragged,
+            output: terms.output.unwrap_or_default(),
+            batch: terms.batch,
+            remainder: terms.remainder,
+            rank: terms.rank,
+            ranks: terms.ranks,
+            late: terms.late,
+            seed: terms.seed,
+            shuffle: terms.shuffle,
+            on_error: terms.on_error,
+            ragged: terms.ragged,
             sharing,
-            name,
+            name: terms.name,
         };
         self.call(py, Ask::Join(join), None).map(|_| ())
     }
 
-    /// Begins an epoch after what was received of it (JSON), which was so many samples.
-    fn start(&self, py: Python<'_>, epoch: u64, received: String, count: u64) -> PyResult<()> {
-        let id = self.with(py, |client| client.start(Start { epoch, received, fed: None }, count))?;
+    /// Begins an epoch after what was received of it (JSON), which was so many samples, and beyond that by
+    /// this rank.
+    #[pyo3(signature = (epoch, received, count, own=None))]
+    fn start(
+        &self,
+        py: Python<'_>,
+        epoch: u64,
+        received: String,
+        count: u64,
+        own: Option<String>,
+    ) -> PyResult<()> {
+        let start = Start { epoch, received, fed: None, own: own.unwrap_or_default() };
+        let id = self.with(py, |client| client.start(start, count))?;
         self.wait(py, id, Some(DEADLINE)).map(|_| ())
     }
 
@@ -147,7 +148,7 @@ impl Remote {
         seen: Vec<u8>,
     ) -> PyResult<()> {
         let fed = Fed { base, skipped, given, passed, seen };
-        let start = Start { epoch, received: String::new(), fed: Some(fed) };
+        let start = Start { epoch, fed: Some(fed), ..Start::default() };
         let id = self.with(py, |client| client.start(start, base - skipped.min(base)))?;
         self.wait(py, id, Some(DEADLINE)).map(|_| ())
     }

@@ -505,22 +505,6 @@ def test_loaders_work_in_processes_of_every_start_method(daemon, small, tmp_path
     assert (done.stdout, done.stderr) == ("[97, 97]\n", "")
 
 
-def test_ranks_of_torchrun_are_jobs_beside_each_other(daemon, small, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "run7")
-    loaders = []
-    for rank in "01":
-        monkeypatch.setenv("RANK", rank)
-        loader = forebay.DataLoader(small, 8, True, transform=runs.CROP, share=daemon.socket)
-        loader._ordinal = 0  # each rank is a process of its own
-        next(iter(loader))
-        loaders.append(loader)
-    names = {job["job"] for job in daemon.status()["jobs"]}
-    assert names == {"run7 rank 0 loader 0", "run7 rank 1 loader 0"}
-    for loader in loaders:
-        loader.close()
-
-
 def test_two_live_jobs_of_one_name_are_refused(daemon, small):
     loaders = [
         runs.Recording(small, share=daemon.socket, job="a", **READY, transform=runs.CROP) for _ in "ab"

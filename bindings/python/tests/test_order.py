@@ -13,7 +13,13 @@ from forebay import _native
 from forebay.errors import ClosedError, InvalidError, RaggedBatchError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from torchvision import transforms as v1
 
 OWN = settings(
@@ -38,7 +44,7 @@ def sized(tmp_path_factory):
 
 
 def expected(n, seed, epoch, shuffle, batch, drop_last):
-    order = _native.permutation(n, seed, epoch) if shuffle else list(range(n))
+    order = _native.Picks().sequence(n, True, seed, epoch) if shuffle else list(range(n))
     cuts = [order[at : at + batch] for at in range(0, n, batch)]
     return cuts[:-1] if drop_last and n % batch else cuts
 
@@ -103,10 +109,10 @@ def test_the_slack_changes_no_pixel_and_no_set(small):
 def test_a_slow_sample_is_overtaken_within_the_slack_and_holds_up_strict_order(tmp_path, threads):
     threads(2)
     pictures.folder(tmp_path, 60, size=(16, 16))
-    order = _native.permutation(61, 0, 0)
+    order = _native.Picks().sequence(61, True, 0, 0)
     # The slow one is the last file by name, and is wanted early in some epoch.
     pictures.generate(2600, 2000).save(tmp_path / "class0" / "z.jpg")
-    epoch = next(e for e in range(1000) if _native.permutation(61, 0, e).index(60) == 2)
+    epoch = next(e for e in range(1000) if _native.Picks().sequence(61, True, 0, e).index(60) == 2)
     assert len(order) == 61
     for late, overtaken in ((0, False), (40, True)):
         with runs.loader(tmp_path, batch_size=4, shuffle=True, order=late) as loader:
@@ -205,21 +211,44 @@ def test_a_sampler_says_which_samples_come(small):
         assert samples_of(loader) == [[5, 3, 96], [0, 44, 7]] and len(loader) == 2
 
 
-def test_torchs_samplers_give_torchs_order(small):
+def test_torchs_samplers_are_done_natively_with_an_order_of_our_own(small):
     def generator():
         return torch.Generator().manual_seed(5)
 
+    class Mine(RandomSampler):
+        pass
+
     dataset = range(97)
-    for make in (
-        lambda: RandomSampler(dataset, generator=generator()),
-        lambda: RandomSampler(dataset, replacement=True, num_samples=40, generator=generator()),
-        lambda: WeightedRandomSampler([1.0 + i for i in range(97)], 30, generator=generator()),
-        lambda: SequentialSampler(dataset),
-    ):
-        sampler = make()
+    makers = {
+        "random": lambda: RandomSampler(dataset, generator=generator()),
+        "replaced": lambda: RandomSampler(dataset, replacement=True, num_samples=40, generator=generator()),
+        "few": lambda: RandomSampler(dataset, num_samples=40, generator=generator()),
+        "weighted": lambda: WeightedRandomSampler(
+            [float(i % 2) for i in range(97)], 30, generator=generator()
+        ),
+        "subset": lambda: SubsetRandomSampler([5, 90, 7], generator=generator()),
+        "sequential": lambda: SequentialSampler(dataset),
+        "mine": lambda: Mine(dataset, generator=generator()),
+    }
+    seen = {}
+    for name, make in makers.items():
         with runs.loader(small, batch_size=10, sampler=make()) as loader:
-            for _ in range(2):
-                assert list(itertools.chain(*samples_of(loader))) == list(sampler)
+            assert loader._own_order == (name != "mine")
+            seen[name] = [list(itertools.chain(*samples_of(loader))) for _ in range(2)]
+            assert len(loader) == -(-len(seen[name][0]) // 10)
+        with runs.loader(small, batch_size=10, sampler=make()) as loader:
+            assert [list(itertools.chain(*samples_of(loader))) for _ in range(2)] == seen[name]
+        if name != "sequential":
+            assert seen[name][0] != seen[name][1], "every epoch has its own order"
+    for epoch in range(2):
+        assert sorted(seen["random"][epoch]) == list(dataset)
+        assert len(seen["replaced"][epoch]) == 40 > len(set(seen["replaced"][epoch]))
+        assert len(seen["few"][epoch]) == 40 == len(set(seen["few"][epoch]))
+        assert len(seen["weighted"][epoch]) == 30 and all(i % 2 for i in seen["weighted"][epoch])
+        assert sorted(seen["subset"][epoch]) == [5, 7, 90]
+        assert seen["sequential"][epoch] == list(dataset)
+    mine = Mine(dataset, generator=generator())
+    assert seen["mine"] == [list(mine), list(mine)], "what may do something else is run"
 
 
 def test_a_batch_sampler_says_which_batches_come(small):

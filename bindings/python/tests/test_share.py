@@ -12,7 +12,6 @@ import pytest
 import runs
 import torch
 from forebay.errors import InvalidError, SampleError
-from torch.utils.data import RandomSampler
 from torchvision import transforms as v1
 
 SHARED = dict(batch_size=8, shuffle=True, share="process")
@@ -215,18 +214,15 @@ def test_bad_files_are_skipped_for_all_and_stay_in_the_state(tmp_path, small):
 
 
 def test_what_cannot_be_shared_says_so(small):
-    sampler = RandomSampler(range(97))
-    assert (
-        "samplers run in strict order"
-        in forebay.DataLoader(small, sampler=sampler, share="process").explain()
-    )
+    repeated = forebay.DataLoader(small, sampler=[3, 3, 5], share="process", transform=runs.CROP)
+    assert "copies of their own" in repeated.explain()
     varied = forebay.DataLoader(small, shuffle=True, share="process", collate_fn=len)
     assert "size of augmented images varies" in varied.explain()
     assert sum(varied) == 97
     varied.close()
     shared = forebay.DataLoader(small, transform=runs.CROP, **SHARED)
     assert "copies with all loaders" in shared.explain() and "order ready" in shared.explain()
-    assert "share     nothing" in forebay.DataLoader(small).explain()
+    assert "share=True shares copies" in forebay.DataLoader(small, share=False).explain()
 
 
 def test_wrong_arguments_are_named(small):

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forebay_daemon::{Daemon, Error, Options, log};
-use forebay_engine::{Config, parse_bytes};
+use forebay_engine::{CacheMode, Config, parse_bytes};
 use forebay_wire::client::{self, Client};
 use forebay_wire::default_socket;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -38,6 +38,9 @@ pub(crate) struct Serve {
     /// Worker threads; default: the cores that affinity and cgroup leave.
     #[arg(long, env = "FOREBAY_THREADS")]
     pub(crate) threads: Option<usize>,
+    /// What is kept of samples between epochs: decoded images if all of them fit, else files.
+    #[arg(long, env = "FOREBAY_CACHE", value_name = "auto|off|encoded|decoded", value_parser = cache)]
+    pub(crate) cache: Option<CacheMode>,
     /// End after so many seconds without a job; default: never.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) idle_exit: Option<u64>,
@@ -57,6 +60,10 @@ fn bytes(text: &str) -> Result<u64, String> {
     parse_bytes(text).map_err(|e| e.to_string())
 }
 
+fn cache(text: &str) -> Result<CacheMode, String> {
+    CacheMode::parse(text).map_err(|e| e.to_string())
+}
+
 impl Serve {
     /// Serves until a signal, `forebay stop`, or idleness ends it.
     pub(crate) fn run(self) -> Result<Answer> {
@@ -71,7 +78,8 @@ impl Serve {
             // It fails only for the leader of a group, which is apart enough.
             let _ = rustix::process::setsid();
         }
-        let config = Config::resolve(self.memory, self.threads)?;
+        // Jobs come and go; what was made for one is there for the next.
+        let config = Config { keep: true, ..Config::resolve(self.memory, self.threads, self.cache)? };
         // When memory runs out a loader is the one to go: its jobs start another.
         let _ = fs::write("/proc/self/oom_score_adj", "500");
         // Before any thread starts, so that all of them leave signals to this one.

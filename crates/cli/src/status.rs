@@ -137,7 +137,8 @@ fn as_json(socket: &Path, status: &wire::Status) -> Value {
     json!({
         "socket": socket, "running": true, "pid": status.pid, "release": status.release,
         "up_seconds": seconds(status.up_ns), "budget_bytes": status.memory, "bytes": status.bytes,
-        "peak_bytes": status.peak_bytes, "threads": status.threads,
+        "peak_bytes": status.peak_bytes, "encoded_bytes": status.encoded_bytes,
+        "decoded_bytes": status.decoded_bytes, "threads": status.threads,
         "idle_seconds": seconds(status.idle_ns), "draining": status.draining,
         "jobs": jobs.collect::<Vec<_>>(), "streams": streams.collect::<Vec<_>>(),
     })
@@ -148,6 +149,7 @@ fn table(socket: &Path, status: &wire::Status) -> String {
         "daemon    process {} (Forebay {}), up {:.0} s{}\n\
          socket    {}\n\
          memory    {:.2} of {:.2} GB, at most {:.2}\n\
+         kept      {:.2} GB of files, {:.2} GB of decoded images\n\
          threads   {}, idle for {:.0} s in all\n",
         status.pid,
         status.release,
@@ -157,6 +159,8 @@ fn table(socket: &Path, status: &wire::Status) -> String {
         status.bytes as f64 / 1e9,
         status.memory as f64 / 1e9,
         status.peak_bytes as f64 / 1e9,
+        status.encoded_bytes as f64 / 1e9,
+        status.decoded_bytes as f64 / 1e9,
         status.threads,
         seconds(status.idle_ns),
     );

@@ -14,9 +14,13 @@ use std::os::unix::ffi::OsStrExt;
 #[derive(Debug)]
 pub(crate) struct Listed {
     pub(crate) name: String,
+    /// Which rank of how many.
+    pub(crate) rank: (u32, u32),
     pub(crate) pid: u32,
     pub(crate) root: PathBuf,
     pub(crate) samples: u64,
+    /// Samples in an epoch of all ranks.
+    pub(crate) epoch_samples: u64,
     pub(crate) batch: u64,
     pub(crate) counters: Arc<Counters>,
     pub(crate) joined: Instant,
@@ -62,15 +66,18 @@ impl Board {
 }
 
 impl Entry {
-    /// The process of a live job of that name.
-    pub(crate) fn holder(&self, name: &str) -> Option<u32> {
-        self.board.lock().values().flatten().find(|job| job.name == name).map(|job| job.pid)
+    /// The process of a live job of that name and rank.
+    pub(crate) fn holder(&self, name: &str, rank: u32) -> Option<u32> {
+        let all = self.board.lock();
+        all.values().flatten().find(|job| job.name == name && job.rank.0 == rank).map(|job| job.pid)
     }
 
     /// Lists the job, or says whose the name is.
     pub(crate) fn list(&self, job: Arc<Listed>) -> Result<(), u32> {
         let mut all = self.board.lock();
-        if let Some(other) = all.values().flatten().find(|other| other.name == job.name) {
+        if let Some(other) =
+            all.values().flatten().find(|other| other.name == job.name && other.rank.0 == job.rank.0)
+        {
             return Err(other.pid);
         }
         all.insert(self.id, Some(job));
@@ -92,13 +99,16 @@ impl Drop for Entry {
 impl Listed {
     fn status(&self) -> StatusJob {
         StatusJob {
-            name: self.name.clone(),
+            name: match self.rank {
+                (_, 1) => self.name.clone(),
+                (rank, ranks) => format!("{} rank {rank} of {ranks}", self.name),
+            },
             pid: self.pid,
             root: self.root.as_os_str().as_bytes().to_vec(),
             batch: self.batch,
             epoch: self.epoch.load(Ordering::Relaxed),
             received: self.received.load(Ordering::Relaxed),
-            samples: self.samples,
+            samples: self.epoch_samples,
             lent: self.lent.load(Ordering::Relaxed),
             numbers: numbers(&self.counters),
             age_ns: self.joined.elapsed().as_nanos() as u64,

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use forebay_engine::batch::Batch;
-use forebay_engine::pipeline::{Failure, Feeding, OnError, Sharing, Spec};
-use forebay_engine::storage::Folder;
+use forebay_engine::pipeline::{Failure, Feeding, OnError, Sharing, Spec, remainder};
+use forebay_engine::storage::Dataset;
 use forebay_engine::{self as engine, Error};
 use forebay_recipe::{Kind, Layout, Output, Recipe, Span, Values};
 use forebay_wire as wire;
@@ -17,7 +17,7 @@ pub(crate) fn path(bytes: &[u8]) -> PathBuf {
 }
 
 /// What the job asks for, checked.
-pub(crate) fn spec(join: &wire::Join, folder: Arc<Folder>) -> Result<Spec, Error> {
+pub(crate) fn spec(join: &wire::Join, dataset: Dataset) -> Result<Spec, Error> {
     let share = match &join.sharing {
         None => None,
         Some(sharing) => Some(Sharing::parse(
@@ -28,12 +28,17 @@ pub(crate) fn spec(join: &wire::Join, folder: Arc<Folder>) -> Result<Spec, Error
         )?),
     };
     let output = if join.output.is_empty() { Output::default() } else { Output::parse(&join.output)? };
+    let wrong = |what: String| Error::Invalid(format!("picks: {what}"));
     Ok(Spec {
-        folder,
+        picks: wire::picks::receive(join.picks.as_ref(), dataset.len()).map_err(wrong)?,
+        dataset: Arc::new(dataset),
         recipe: Recipe::from_json(&join.recipe)?,
         output,
         batch: join.batch,
-        drop_last: join.drop_last,
+        remainder: remainder(&join.remainder)?,
+        rank: join.rank,
+        ranks: join.ranks,
+        group: join.name.clone(),
         late: join.late,
         seed: join.seed,
         shuffle: join.shuffle,
@@ -127,7 +132,16 @@ pub(crate) fn batch(batch: &Batch, slot: u64) -> wire::Batch {
             ragged,
         }
     });
+    let first = batch.names.first().copied();
+    let generation = first.map_or(0, |name| name.generation);
+    let unless_all_0 = |list: Vec<u64>| if list.iter().all(|&one| one == 0) { Vec::new() } else { list };
+    let copies = batch.names.iter().map(|name| name.generation.wrapping_sub(generation)).collect();
     wire::Batch {
+        named: first.map_or(0, |name| name.seed),
+        generation,
+        copies: unless_all_0(copies),
+        occurrences: unless_all_0(batch.names.iter().map(|name| name.occurrence).collect()),
+        others: batch.others.clone(),
         slot,
         columns: columns.collect(),
         positions: batch.positions.clone(),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use forebay_engine::Error;
 use forebay_engine::batch::Lease;
 use forebay_engine::pipeline::{Job, Next};
-use forebay_engine::storage::Folder;
+use forebay_engine::storage::{Dataset, Folder};
 use forebay_policy::Received;
 use forebay_wire::{
     Answer, Ask, Done, Facts, Failures, Fault, FaultKind, Feed, Frames, Hello, Join, Joined, Number, Open,
@@ -317,21 +317,24 @@ impl Session {
     fn seat_of(&self, join: &Join) -> Result<Seat, Fault> {
         let taken = |pid| {
             let text = format!(
-                "a job named {:?} is connected already (process {pid}); give this one another name with job=",
-                join.name
+                "a job named {:?}{} is connected already (process {pid}); give this one another name with job=",
+                join.name,
+                if join.ranks > 1 { format!(" with rank {}", join.rank) } else { String::new() },
             );
             Fault { kind: FaultKind::Taken.into(), text, failure: None }
         };
-        self.entry.holder(&join.name).map_or(Ok(()), |pid| Err(taken(pid)))?;
-        let (job, root, samples) = self.job(join).map_err(|error| {
+        self.entry.holder(&join.name, join.rank).map_or(Ok(()), |pid| Err(taken(pid)))?;
+        let (job, root, [samples, epoch_samples]) = self.job(join).map_err(|error| {
             self.house.heed(&error);
             convert::fault(&error)
         })?;
         let listed = Arc::new(Listed {
             name: join.name.clone(),
+            rank: (join.rank, join.ranks),
             pid: self.pid,
             root,
             samples,
+            epoch_samples,
             batch: join.batch,
             counters: job.counters().clone(),
             joined: Instant::now(),
@@ -352,17 +355,21 @@ impl Session {
         })
     }
 
-    fn job(&self, join: &Join) -> Result<(Job, PathBuf, u64), Error> {
-        let folder = self.folder(&join.root)?;
-        if folder.fingerprint() != join.fingerprint {
-            return Err(Error::Invalid(format!(
-                "{} changed after this process opened it; open the dataset again",
-                folder.root().display()
-            )));
+    fn job(&self, join: &Join) -> Result<(Job, PathBuf, [u64; 2]), Error> {
+        let mut parts = Vec::new();
+        for part in &join.parts {
+            let folder = self.folder(&part.root)?;
+            if folder.fingerprint() != part.fingerprint {
+                return Err(Error::Invalid(format!(
+                    "{} changed after this process opened it; open the dataset again",
+                    folder.root().display()
+                )));
+            }
+            parts.push(Arc::new(folder));
         }
-        let (root, samples) = (folder.root().to_path_buf(), folder.len());
-        let job = self.house.engine.join(convert::spec(join, Arc::new(folder))?)?;
-        Ok((job, root, samples))
+        let spec = convert::spec(join, Dataset::build(parts)?)?;
+        let (root, samples, epoch) = (spec.dataset.root().to_path_buf(), spec.dataset.len(), spec.samples());
+        Ok((self.house.engine.join(spec)?, root, [samples, epoch]))
     }
 
     fn start(&mut self, start: &Start) -> End<Result<(), Error>> {
@@ -377,15 +384,13 @@ impl Session {
                 seat.job.start_fed(start.epoch, feeding)
             }
             None => {
-                let received = match &*start.received {
+                let read = |text: &str| match text {
                     "" => Ok(Received::default()),
                     text => serde_json::from_str::<Received>(text),
                 };
-                match received {
-                    Ok(received) if received.is_sound(seat.listed.samples) => {
-                        seat.job.start(start.epoch, &received)
-                    }
-                    _ => Err(Error::Invalid("the received set does not fit the dataset".into())),
+                match (read(&start.received), read(&start.own)) {
+                    (Ok(received), Ok(own)) => seat.job.start_rank(start.epoch, &received, &own),
+                    _ => Err(Error::Invalid("the received set is damaged".into())),
                 }
             }
         };
@@ -492,6 +497,9 @@ impl Session {
         add("peak_bytes", peak);
         add("budget_bytes", config.memory);
         add("threads", config.threads as u64);
+        let [encoded, decoded] = engine.kept();
+        add("encoded_bytes", encoded);
+        add("decoded_bytes", decoded);
         if let Some([jobs, copies, slots]) = seat.job.pool() {
             add("stream_jobs", jobs);
             add("pool_copies", copies);
@@ -503,6 +511,7 @@ impl Session {
     fn status(&mut self, id: u64) -> End {
         let engine = &self.house.engine;
         let (bytes, peak_bytes) = engine.memory();
+        let [encoded_bytes, decoded_bytes] = engine.kept();
         let streams = engine.streams().into_iter().map(|(root, [jobs, copies, slots])| StatusStream {
             root: root.into_os_string().into_encoded_bytes(),
             jobs,
@@ -521,6 +530,8 @@ impl Session {
             jobs: self.house.board.list(),
             streams: streams.collect(),
             draining: self.house.stop.is_told(),
+            encoded_bytes,
+            decoded_bytes,
         };
         self.reply(id, Answer::Status(status))
     }

@@ -14,8 +14,8 @@ use forebay_engine::decode::jpeg::{Subsampling, encode};
 use forebay_engine::storage::Folder;
 use forebay_wire::client::{Client, Error, Next};
 use forebay_wire::{
-    Ask, Done, FRAME, Failure, Failures, FaultKind, Fed, Feed, Hello, Join, Open, Release, Request, Sharing,
-    Start, VERSION, Wants,
+    Ask, Done, FRAME, Failure, Failures, FaultKind, Fed, Feed, Hello, Join, Open, Part, Picks, Release,
+    Request, Sharing, Start, VERSION, Wants,
 };
 use prost::Message;
 use rand_core::{Rng, SeedableRng};
@@ -41,7 +41,7 @@ impl House {
             let bytes = encode(&rgb, 12, 10, 80, Subsampling::S444).expect("a JPEG");
             std::fs::write(class.join(format!("{i:03}.jpg")), bytes).expect("written");
         }
-        let config = Config { memory: 64 << 20, threads: 2 };
+        let config = Config::new(64 << 20, 2);
         let options = Options { socket: dir.path().join("s.sock"), config, idle_exit: None };
         let daemon = Daemon::bind(options).expect("a daemon");
         let stop = daemon.stop();
@@ -75,8 +75,12 @@ fn join(data: &Path, name: &str) -> Join {
     let folder = Folder::open(data, 1, &|_| ()).expect("a dataset");
     let sharing = Sharing { order: None, level: "augmented".into(), mixing: 0.1, seed: None, clock: None };
     Join {
-        root: data.canonicalize().expect("it exists").into_os_string().into_encoded_bytes(),
-        fingerprint: folder.fingerprint(),
+        parts: vec![Part {
+            root: data.canonicalize().expect("it exists").into_os_string().into_encoded_bytes(),
+            fingerprint: folder.fingerprint(),
+        }],
+        remainder: "pad".into(),
+        ranks: 1,
         recipe: RECIPE.into(),
         batch: 4,
         shuffle: true,
@@ -95,7 +99,7 @@ struct Honest {
 
 impl Honest {
     fn whole_epoch(&mut self) {
-        let start = Start { epoch: self.epoch, received: String::new(), fed: None };
+        let start = Start { epoch: self.epoch, ..Start::default() };
         let id = self.client.start(start, 0).expect("asked");
         self.client.answer(id, Duration::from_secs(60)).expect("started").expect("in time");
         self.epoch += 1;
@@ -362,7 +366,7 @@ fn a_file_that_is_no_socket_stays() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let file = dir.path().join("model.ckpt");
     std::fs::write(&file, "weeks of work").expect("written");
-    let config = Config { memory: 64 << 20, threads: 2 };
+    let config = Config::new(64 << 20, 2);
     let refused = Daemon::bind(Options { socket: file.clone(), config, idle_exit: None });
     assert!(refused.is_err_and(|error| error.to_string().contains("--socket")));
     assert_eq!(std::fs::read(&file).expect("still there"), b"weeks of work");
@@ -464,7 +468,17 @@ fn any_ask(dice: &mut rand_chacha::ChaCha8Rng, data: &Path) -> Ask {
                 seed: Some(c),
                 clock: Some(d),
             };
-            Ask::Join(Join { batch: b, late: c, seed: d, sharing: Some(sharing), ..join(data, "liar") })
+            let picks = Picks { samples: a, list: vec![b as u8; c as usize % 9], ..Picks::default() };
+            Ask::Join(Join {
+                batch: b,
+                late: c,
+                seed: d,
+                sharing: Some(sharing),
+                rank: a as u32 % 3,
+                ranks: if b == 0 { d as u32 } else { 1 + d as u32 % 2 },
+                picks: (a % 2 == 0).then_some(picks),
+                ..join(data, "liar")
+            })
         }
         3 => Ask::Start(Start {
             epoch: a,
@@ -480,6 +494,11 @@ fn any_ask(dice: &mut rand_chacha::ChaCha8Rng, data: &Path) -> Ask {
                 passed: b,
                 seen: vec![1; a as usize % 99],
             }),
+            own: if d == 1 {
+                format!("{{\"base\": {c}, \"skipped\": 0, \"beyond\": []}}")
+            } else {
+                String::new()
+            },
         }),
         4 => Ask::Feed(Feed { samples: vec![a % 40, b, c % 40], end: d == 0 }),
         5 | 6 => Ask::Next(Wants { received: a, busy_ns: Some(b), samples: c, waited_ns: d }),

@@ -2,7 +2,7 @@
 
 use forebay_arena::Room;
 
-use crate::{Error, Result};
+use crate::{CacheMode, Error, Result};
 
 /// Nobody expects a loader to take more than this by itself.
 const MOST: u64 = 16 << 30;
@@ -16,12 +16,23 @@ pub struct Config {
     pub memory: u64,
     /// Worker threads.
     pub threads: usize,
+    /// Which forms of samples are kept.
+    pub cache: CacheMode,
+    /// They are kept also when no job is left.
+    pub keep: bool,
 }
 
 impl Config {
+    /// So many bytes and threads; forms are kept as they fit while there are jobs.
+    pub fn new(memory: u64, threads: usize) -> Self {
+        Config { memory, threads, cache: CacheMode::Auto, keep: false }
+    }
+
     /// From arguments, else `FOREBAY_MEMORY` and `FOREBAY_THREADS`, else what the machine allows: a quarter
     /// of the memory, at most 16 GB, and the cores that affinity and cgroup leave.
-    pub fn resolve(memory: Option<u64>, threads: Option<usize>) -> Result<Self> {
+    ///
+    /// `FOREBAY_CACHE` says which forms of samples are kept where `cache` does not.
+    pub fn resolve(memory: Option<u64>, threads: Option<usize>, cache: Option<CacheMode>) -> Result<Self> {
         let set = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
         let memory = match (memory, set("FOREBAY_MEMORY")) {
             (Some(bytes), _) => bytes,
@@ -36,13 +47,18 @@ impl Config {
             // Counts both the affinity mask and the cgroup quota.
             (None, None) => std::thread::available_parallelism().map_or(1, usize::from),
         };
+        let cache = match (cache, set("FOREBAY_CACHE")) {
+            (Some(mode), _) => mode,
+            (None, Some(text)) => CacheMode::parse(&text)?,
+            (None, None) => CacheMode::default(),
+        };
         if memory < LEAST {
             return Err(Error::Budget(format!("{memory} B is less than the least budget, {LEAST} B")));
         }
         if threads == 0 || threads > 1024 {
             return Err(Error::Invalid(format!("{threads} threads: choose between 1 and 1024")));
         }
-        Ok(Config { memory, threads })
+        Ok(Config { memory, threads, cache, keep: false })
     }
 
     /// The part of the budget that threads decode in.

@@ -46,6 +46,10 @@ counters! {
     reads,
     /// Bytes of them.
     read_bytes,
+    /// Samples whose file was kept in memory.
+    encoded_hits,
+    /// Samples whose pixels were kept in memory.
+    decoded_hits,
     /// Images decoded.
     decodes,
     /// Pixels that decoding made.

@@ -1,11 +1,12 @@
-//! storage → decode → augment → batch → pipeline.
+//! storage → decode → augment → cache → batch → pipeline.
 //!
 //! The engine owns the threads and the memory budget of a process. [`storage`] reads bytes, [`decode`]
-//! makes pixels, [`augment`] runs drawn operations on them, [`batch`] finishes them into lent memory, and
+//! makes pixels, [`augment`] runs drawn operations on them, the cache keeps forms, [`batch`] finishes them into lent memory, and
 //! [`pipeline`] moves all of it: one main flow, readable from top to bottom there.
 
 pub mod augment;
 pub mod batch;
+mod cache;
 mod config;
 mod counters;
 pub mod decode;
@@ -16,6 +17,7 @@ pub mod pipeline;
 mod prepare;
 pub mod storage;
 
+pub use cache::Mode as CacheMode;
 pub use config::{Config, parse_bytes};
 pub use counters::{Counter, Counters, Gauge};
 pub use error::{Error, Fault, Result, Stage};

@@ -1,14 +1,17 @@
-//! One sample from its file to its augmented form, on one thread with reused buffers.
+//! One sample from its file, or from what is kept of it, to its augmented form, on one thread with reused
+//! buffers.
 
+use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_recipe::{CopyName, Decode, Drawn, Recipe};
+use forebay_recipe::{CopyName, Decode, Drawn, Op, Recipe, Rect};
 
 use crate::augment::{Augmenter, Head};
+use crate::cache::{Decoded, Keep, Kept};
 use crate::counters::Counters;
-use crate::decode::{Decoder, Pixels};
+use crate::decode::{Decoder, Header, Pixels};
 use crate::error::{Fault, Stage};
-use crate::storage::Folder;
+use crate::storage::Dataset;
 
 /// Scratch above this is given back after the sample that needed it.
 const KEEP: usize = 16 << 20;
@@ -27,15 +30,36 @@ pub(crate) struct Preparer {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Order<'a> {
     /// Where its sample is.
-    pub(crate) folder: &'a Folder,
+    pub(crate) dataset: &'a Dataset,
     /// What is done to it.
     pub(crate) recipe: &'a Recipe,
     /// Which copy.
     pub(crate) name: &'a CopyName,
     /// Bytes that the result may take.
     pub(crate) room: u64,
+    /// What is kept of the sample.
+    pub(crate) kept: Option<&'a Arc<Kept>>,
+    /// What shall be kept of it.
+    pub(crate) keep: &'a [Keep],
     /// Where the work is counted.
     pub(crate) counters: &'a Counters,
+}
+
+/// For each shelf that was to keep something, what it gets.
+type Forms = Vec<(u64, Option<Arc<Kept>>)>;
+
+/// Where and why it failed.
+type Failed = (Stage, Fault);
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// The coins.
+    pub(crate) drawn: Drawn,
+    /// The image, where a recipe without random steps is served what is kept; else it is in `out`.
+    pub(crate) image: Option<Arc<Kept>>,
+    /// What is kept of it.
+    pub(crate) kept: Forms,
 }
 
 impl Preparer {
@@ -56,8 +80,8 @@ impl Preparer {
     }
 
     /// Makes the copy that `order` names in `out`.
-    pub(crate) fn prepare(&mut self, order: &Order<'_>, out: &mut Pixels) -> Result<Drawn, (Stage, Fault)> {
-        let result = self.read_and_make(order, out);
+    pub(crate) fn prepare(&mut self, order: &Order<'_>, out: &mut Pixels) -> Result<Prepared, Failed> {
+        let result = self.make(order, out);
         if self.encoded.capacity() > KEEP {
             self.encoded = Vec::new();
         }
@@ -66,39 +90,200 @@ impl Preparer {
         result
     }
 
-    fn read_and_make(&mut self, order: &Order<'_>, out: &mut Pixels) -> Result<Drawn, (Stage, Fault)> {
-        let Order { folder, recipe, name, room, counters } = *order;
-        let start = Instant::now();
-        folder.read(name.sample, self.limit / 4, &mut self.encoded).map_err(|fault| (Stage::Read, fault))?;
-        counters.reads.add(1);
-        counters.read_bytes.add(self.encoded.len() as u64);
-        let start = counters.read_ns.lap(start);
+    fn make(&mut self, order: &Order<'_>, out: &mut Pixels) -> Result<Prepared, Failed> {
+        let Order { dataset, recipe, name, kept, keep, counters, .. } = *order;
+        let augment = |fault| (Stage::Augment, fault);
+        if let Some(form) = kept
+            && let Kept::Decoded(decoded) = &**form
+        {
+            counters.decoded_hits.add(1);
+            let (width, height) = decoded.size;
+            let drawn = recipe.draw(name, width, height).map_err(|e| augment(e.into()))?;
+            let image = self.augment(order, form, decoded, &drawn, out).map_err(augment)?;
+            return Ok(Prepared { drawn, image, kept: Vec::new() });
+        }
+        let mut keeping = Vec::new();
+        let mut file = std::mem::take(&mut self.encoded);
+        let bytes = match kept.map(|form| &**form) {
+            Some(Kept::Encoded(bytes)) => {
+                counters.encoded_hits.add(1);
+                &bytes[..]
+            }
+            _ => {
+                let start = Instant::now();
+                let read = dataset.read(name.sample, self.limit / 4, &mut file);
+                if let Err(fault) = read {
+                    self.encoded = file;
+                    return Err((Stage::Read, fault));
+                }
+                counters.reads.add(1);
+                counters.read_bytes.add(file.len() as u64);
+                counters.read_ns.lap(start);
+                &file[..]
+            }
+        };
+        for keep in keep {
+            if let Keep::Encoded(shelf) = keep {
+                keeping.push((*shelf, Some(Arc::new(Kept::Encoded(bytes.to_vec())))));
+            }
+        }
+        let made = self.decode(order, bytes, &mut keeping, out);
+        self.encoded = file;
+        let (drawn, image) = made?;
+        Ok(Prepared { drawn, image, kept: keeping })
+    }
 
-        let decode = |fault| (Stage::Decode, fault);
-        let header = self.decoder.header(&self.encoded).map_err(decode)?;
+    /// From the bytes of a file.
+    fn decode(
+        &mut self,
+        order: &Order<'_>,
+        bytes: &[u8],
+        keeping: &mut Forms,
+        out: &mut Pixels,
+    ) -> Result<(Drawn, Option<Arc<Kept>>), Failed> {
+        let Order { recipe, name, room, keep, counters, .. } = *order;
+        let start = Instant::now();
+        let header = self.decoder.header(bytes).map_err(|fault| (Stage::Decode, fault))?;
         let (width, height) = header.size();
         // Coins first: they say which pixels are needed.
-        let drawn = recipe.draw(name, width, height).map_err(|e| (Stage::Augment, e.into()))?;
-        let (head, rest) = Head::fold(width, height, &drawn.ops);
-        let denominator = match recipe.decode() {
-            Decode::Scaled => head.denominator(),
-            Decode::Exact => 1,
+        let augment = |fault| (Stage::Augment, fault);
+        let drawn = recipe.draw(name, width, height).map_err(|e| augment(e.into()))?;
+        let wanted = keep.iter().any(|keep| matches!(keep, Keep::Decoded(..)));
+        let whole =
+            if wanted { self.decode_whole(order, bytes, &header, &drawn, start, keeping) } else { Ok(None) };
+        let whole = match whole {
+            // What the copy itself needs may be less.
+            Err((_, Fault::TooLarge { .. })) => None,
+            whole => whole?,
         };
+        if let Some(own) = whole {
+            let Kept::Decoded(decoded) = &*own else { unreachable!("pixels were made") };
+            let image = self.augment(order, &own, decoded, &drawn, out).map_err(augment)?;
+            counters.preparations.add(u64::from(image.is_some()));
+            return Ok((drawn, image));
+        }
+        let (head, rest) = Head::fold(width, height, &drawn.ops);
+        let denominator = denominator(recipe, &head);
         let wanted = if denominator == 1 { self.augmenter.wanted(&head) } else { head.source };
         let denominator = self
             .decoder
-            .decode(&self.encoded, &header, wanted, denominator, self.limit / 2, &mut self.decoded)
-            .map_err(decode)?;
-        counters.decodes.add(1);
-        let held = self.decoded.rect();
-        counters.decoded_pixels.add(u64::from(held.width) * u64::from(held.height));
-        let start = counters.decode_ns.lap(start);
-
+            .decode(bytes, &header, wanted, denominator, self.limit / 2, &mut self.decoded)
+            .map_err(|fault| (Stage::Decode, fault))?;
+        let start = count_decode(counters, &self.decoded, start);
         self.augmenter
             .run(&self.decoded, denominator, &head, rest, self.limit / 8, room, out)
-            .map_err(|fault| (Stage::Augment, fault))?;
+            .map_err(augment)?;
         counters.augment_ns.lap(start);
         counters.preparations.add(1);
-        Ok(drawn)
+        Ok((drawn, None))
     }
+
+    /// Decodes all that the shelves keep; the form of the order's own recipe is returned. Nothing where a
+    /// scaled decode would depend on the copy.
+    fn decode_whole(
+        &mut self,
+        order: &Order<'_>,
+        bytes: &[u8],
+        header: &Header,
+        drawn: &Drawn,
+        start: Instant,
+        keeping: &mut Forms,
+    ) -> Result<Option<Arc<Kept>>, Failed> {
+        let (width, height) = header.size();
+        let prefix = &drawn.ops[..drawn.prefix];
+        let (head, rest) = Head::fold(width, height, prefix);
+        let resized = prefix.iter().any(|op| matches!(op, Op::Resize { .. }));
+        if order.recipe.decode() == Decode::Scaled && rest.is_empty() && !resized {
+            return Ok(None);
+        }
+        let mut forms: Vec<(u64, &Recipe, Drawn)> = Vec::new();
+        for keep in order.keep {
+            let Keep::Decoded(shelf, recipe) = keep else { continue };
+            match recipe.draw(order.name, width, height) {
+                Ok(drawn) => forms.push((*shelf, recipe, drawn)),
+                // Another recipe does not fit this image: its own job is told.
+                Err(_) => keeping.push((*shelf, None)),
+            }
+        }
+        let denominator = denominator(order.recipe, &head);
+        let region = if denominator == 1 { Rect::whole(width, height) } else { head.source };
+        let plain = |drawn: &Drawn| drawn.prefix == 0 && denominator == 1;
+        // What is kept as it was decoded is decoded into memory of its own.
+        let own = forms.iter().any(|(_, _, drawn)| plain(drawn));
+        let mut pixels = if own { Pixels::default() } else { std::mem::take(&mut self.decoded) };
+        let decoded = self.decoder.decode(bytes, header, region, denominator, self.limit / 2, &mut pixels);
+        let denominator = decoded.map_err(|fault| (Stage::Decode, fault))?;
+        let start = count_decode(order.counters, &pixels, start);
+        let mut made: Vec<(usize, Arc<Kept>)> = Vec::new();
+        let mine = order.recipe.decoded_fingerprint();
+        for (at, (shelf, recipe, drawn)) in
+            forms.iter().enumerate().filter(|(_, (_, _, drawn))| !plain(drawn))
+        {
+            let (head, rest) = Head::fold(width, height, &drawn.ops[..drawn.prefix]);
+            let mut image = Pixels::default();
+            let (limit, room) = (self.limit / 8, self.limit / 2);
+            let run = self.augmenter.run(&pixels, denominator, &head, rest, limit, room, &mut image);
+            match run {
+                Err(fault) if recipe.decoded_fingerprint() == mine => return Err((Stage::Augment, fault)),
+                Err(_) => {
+                    keeping.push((*shelf, None));
+                    continue;
+                }
+                Ok(()) => {}
+            }
+            made.push((at, Arc::new(Kept::Decoded(Decoded { size: (width, height), pixels: image }))));
+        }
+        if own {
+            let kept = Arc::new(Kept::Decoded(Decoded { size: (width, height), pixels }));
+            let same = forms.iter().enumerate().filter(|(_, (_, _, drawn))| plain(drawn));
+            made.extend(same.map(|(at, _)| (at, kept.clone())));
+        } else {
+            self.decoded = pixels;
+        }
+        order.counters.augment_ns.lap(start);
+        let mine = made.iter().find(|(at, _)| forms[*at].1.decoded_fingerprint() == mine);
+        let mine = mine.map(|(_, kept)| kept.clone());
+        keeping.extend(made.into_iter().map(|(at, kept)| (forms[at].0, Some(kept))));
+        Ok(mine)
+    }
+
+    /// From the decoded form; gives it back where it is what is served.
+    fn augment(
+        &mut self,
+        order: &Order<'_>,
+        form: &Arc<Kept>,
+        decoded: &Decoded,
+        drawn: &Drawn,
+        out: &mut Pixels,
+    ) -> Result<Option<Arc<Kept>>, Fault> {
+        let rect = decoded.pixels.rect();
+        if !order.recipe.has_augmented() {
+            let need = u64::from(rect.width) * u64::from(rect.height) * 3;
+            if need > order.room {
+                return Err(Fault::TooLarge { need, allowed: order.room });
+            }
+            return Ok(Some(form.clone()));
+        }
+        let start = Instant::now();
+        let (head, rest) = Head::fold(rect.width, rect.height, &drawn.ops[drawn.prefix..]);
+        self.augmenter.run(&decoded.pixels, 1, &head, rest, self.limit / 8, order.room, out)?;
+        order.counters.augment_ns.lap(start);
+        order.counters.preparations.add(1);
+        Ok(None)
+    }
+}
+
+/// At which part of its size an image is decoded.
+fn denominator(recipe: &Recipe, head: &Head) -> u32 {
+    match recipe.decode() {
+        Decode::Scaled => head.denominator(),
+        Decode::Exact => 1,
+    }
+}
+
+fn count_decode(counters: &Counters, pixels: &Pixels, start: Instant) -> Instant {
+    counters.decodes.add(1);
+    let held = pixels.rect();
+    counters.decoded_pixels.add(u64::from(held.width) * u64::from(held.height));
+    counters.decode_ns.lap(start)
 }

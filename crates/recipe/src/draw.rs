@@ -111,6 +111,9 @@ pub struct Drawn {
     pub height: u32,
     /// What to do with the pixels, in order.
     pub ops: Vec<Op>,
+    /// How many of them make the decoded form: they are the same for every copy.
+    #[serde(skip)]
+    pub prefix: usize,
     /// What finish erases.
     pub erasures: Vec<Erasure>,
 }
@@ -118,9 +121,13 @@ pub struct Drawn {
 impl Recipe {
     /// Draws all coins of the copy `name` for an image of the given size.
     pub fn draw(&self, name: &CopyName, width: u32, height: u32) -> Result<Drawn, Error> {
-        let mut drawn = Drawn { width, height, ops: Vec::with_capacity(4), erasures: Vec::new() };
+        let mut drawn = Drawn { width, height, ops: Vec::with_capacity(4), prefix: 0, erasures: Vec::new() };
+        let prefix = self.split().prefix.end;
         for (index, step) in self.steps().iter().enumerate() {
             drawn.step(step, name, index as u64)?;
+            if index < prefix {
+                drawn.prefix = drawn.ops.len();
+            }
         }
         Ok(drawn)
     }

@@ -156,16 +156,26 @@ impl Recipe {
         blake3::hash(text.as_bytes()).to_hex()[..32].to_string()
     }
 
+    /// Whether the decoded form is a function of the sample alone. A scaled decode that no deterministic
+    /// resize follows depends on what the copy's crop needs.
+    pub fn has_decoded(&self) -> bool {
+        let prefix = &self.steps[self.split().prefix];
+        self.decode == Decode::Exact || prefix.iter().any(|step| matches!(step, Step::Resize { .. }))
+    }
+
+    /// Whether copies differ in their pixels before finish; else the decoded form is served itself.
+    pub fn has_augmented(&self) -> bool {
+        !self.split().random.is_empty()
+    }
+
+    /// Height and width of the decoded form, where they do not depend on the input.
+    pub fn decoded_size(&self) -> Option<(u32, u32)> {
+        fixed_size(&self.steps[self.split().prefix])
+    }
+
     /// Height and width of the augmented image, where they do not depend on the input.
     pub fn output_size(&self) -> Option<(u32, u32)> {
-        self.steps.iter().rev().find_map(|step| match step {
-            Step::CenterCrop { height, width }
-            | Step::RandomCrop { height, width, .. }
-            | Step::RandomResizedCrop { height, width, .. }
-            | Step::Resize { to: ResizeTo::Exact { height, width }, .. } => Some(Some((*height, *width))),
-            Step::Resize { .. } => Some(None),
-            _ => None,
-        })?
+        fixed_size(&self.steps)
     }
 
     /// Resolves cast, normalise and layout for one output.
@@ -222,6 +232,18 @@ impl Recipe {
         };
         vec![image, target]
     }
+}
+
+/// Height and width behind the given steps, where they do not depend on what was before.
+fn fixed_size(steps: &[Step]) -> Option<(u32, u32)> {
+    steps.iter().rev().find_map(|step| match step {
+        Step::CenterCrop { height, width }
+        | Step::RandomCrop { height, width, .. }
+        | Step::RandomResizedCrop { height, width, .. }
+        | Step::Resize { to: ResizeTo::Exact { height, width }, .. } => Some(Some((*height, *width))),
+        Step::Resize { .. } => Some(None),
+        _ => None,
+    })?
 }
 
 impl Output {

@@ -17,16 +17,17 @@ pub mod client;
 mod frame;
 mod message;
 mod peer;
+pub mod picks;
 mod place;
 
 pub use frame::{FRAME, Frames, Kind, MESSAGE, Sender, Trouble, wait};
 pub use message::{
     Answer, Ask, Batch, Column, Done, Facts, Failure, Failures, Fault, FaultKind, Fed, Feed, Hello, Join,
-    Joined, Number, Open, Opened, Quarantine, Release, Reply, Request, Sharing, Span, Start, Status,
-    StatusJob, StatusStream, Wants,
+    Joined, Number, Open, Opened, Part, Picks, Quarantine, Release, Reply, Request, Sharing, Span, Start,
+    Status, StatusJob, StatusStream, Wants,
 };
 pub use peer::Peer;
 pub use place::default_socket;
 
 /// Version of the messages. A daemon answers only its own, and `Stop` of every version.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;

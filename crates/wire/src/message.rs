@@ -28,14 +28,15 @@ pub struct Reply {
 }
 
 impl Kind for Request {
-    /// Only what was received, or fed, of a large dataset: `Start`, and nothing after it.
+    /// Only what is picked, received or fed of a large dataset: `Join` or `Start`, and nothing after it.
     fn may_be_long(mut bytes: &[u8]) -> bool {
         const ID: u64 = 1 << 3;
+        const JOIN: u64 = 4 << 3 | 2;
         const START: u64 = 5 << 3 | 2;
         let mut number = || decode_varint(&mut bytes).ok();
-        let start = number() == Some(ID) && number().is_some() && number() == Some(START);
+        let long = number() == Some(ID) && number().is_some() && matches!(number(), Some(JOIN | START));
         let length = number();
-        start && length == Some(bytes.len() as u64)
+        long && length == Some(bytes.len() as u64)
     }
 }
 
@@ -48,6 +49,7 @@ impl Kind for Reply {
 
 /// What a job asks for.
 #[derive(Clone, PartialEq, Oneof)]
+#[expect(clippy::large_enum_variant, reason = "a message lives for a moment, and only one at a time")]
 pub enum Ask {
     /// The first message.
     #[prost(message, tag = "2")]
@@ -164,12 +166,12 @@ pub struct Opened {
 /// What a job is.
 #[derive(Clone, PartialEq, Message)]
 pub struct Join {
-    /// Its folder, absolute.
-    #[prost(bytes = "vec", tag = "1")]
-    pub root: Vec<u8>,
-    /// What the job knows of the folder's content.
-    #[prost(string, tag = "2")]
-    pub fingerprint: String,
+    /// Its folders, one behind the other.
+    #[prost(message, repeated, tag = "17")]
+    pub parts: Vec<Part>,
+    /// Which samples of them; absent: all.
+    #[prost(message, optional, tag = "18")]
+    pub picks: Option<Picks>,
     /// Steps as JSON.
     #[prost(string, tag = "3")]
     pub recipe: String,
@@ -179,9 +181,15 @@ pub struct Join {
     /// Samples in a batch.
     #[prost(uint64, tag = "5")]
     pub batch: u64,
-    /// Leave out a shorter last batch.
-    #[prost(bool, tag = "6")]
-    pub drop_last: bool,
+    /// `pad`, `drop` or `uneven`.
+    #[prost(string, tag = "14")]
+    pub remainder: String,
+    /// Which rank of the job this is.
+    #[prost(uint32, tag = "15")]
+    pub rank: u32,
+    /// How many there are.
+    #[prost(uint32, tag = "16")]
+    pub ranks: u32,
     /// Positions that a sample may come late.
     #[prost(uint64, tag = "7")]
     pub late: u64,
@@ -200,9 +208,40 @@ pub struct Join {
     /// How it shares; absent: it does not.
     #[prost(message, optional, tag = "12")]
     pub sharing: Option<Sharing>,
-    /// What the job is called; no two are called the same.
+    /// What the job is called; no two are called the same, but for the ranks of one.
     #[prost(string, tag = "13")]
     pub name: String,
+}
+
+/// A folder of a dataset.
+#[derive(Clone, PartialEq, Message)]
+pub struct Part {
+    /// Its path, absolute, as the system spells it.
+    #[prost(bytes = "vec", tag = "1")]
+    pub root: Vec<u8>,
+    /// What the job knows of its content.
+    #[prost(string, tag = "2")]
+    pub fingerprint: String,
+}
+
+/// Which samples of a dataset a job takes: one of the three.
+#[derive(Clone, PartialEq, Message)]
+pub struct Picks {
+    /// A set, as JSON.
+    #[prost(string, tag = "1")]
+    pub subset: String,
+    /// A list, as little-endian numbers of 4 bytes.
+    #[prost(bytes = "vec", tag = "2")]
+    pub list: Vec<u8>,
+    /// Weights, as little-endian numbers of 8 bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub weights: Vec<u8>,
+    /// Samples of a weighted draw.
+    #[prost(uint64, tag = "5")]
+    pub samples: u64,
+    /// It may draw a sample more than once.
+    #[prost(bool, tag = "6")]
+    pub replacement: bool,
 }
 
 /// How a job shares.
@@ -248,6 +287,9 @@ pub struct Start {
     /// It is fed: positions received and samples skipped before.
     #[prost(message, optional, tag = "3")]
     pub fed: Option<Fed>,
+    /// What a rank with a fixed share received beyond that, as JSON; empty: nothing.
+    #[prost(string, tag = "4")]
+    pub own: String,
 }
 
 /// An epoch whose samples the job names itself.
@@ -339,6 +381,21 @@ pub struct Batch {
     /// Slots that are no more.
     #[prost(uint64, repeated, tag = "10")]
     pub retired: Vec<u64>,
+    /// Seed of the copies.
+    #[prost(fixed64, tag = "11")]
+    pub named: u64,
+    /// Generation of the first copy, and how far those of all lie behind it; empty: not at all.
+    #[prost(fixed64, tag = "12")]
+    pub generation: u64,
+    /// See `generation`.
+    #[prost(uint64, repeated, tag = "13")]
+    pub copies: Vec<u64>,
+    /// How often each sample came before; empty: none did.
+    #[prost(uint64, repeated, tag = "14")]
+    pub occurrences: Vec<u64>,
+    /// Positions that other ranks are given in the same step.
+    #[prost(uint64, repeated, tag = "15")]
+    pub others: Vec<u64>,
 }
 
 /// One field of a batch.
@@ -511,6 +568,12 @@ pub struct Status {
     /// It ends as soon as nothing is asked for.
     #[prost(bool, tag = "11")]
     pub draining: bool,
+    /// Bytes of files and of pixels that it keeps.
+    #[prost(uint64, tag = "12")]
+    pub encoded_bytes: u64,
+    /// See `encoded_bytes`.
+    #[prost(uint64, tag = "13")]
+    pub decoded_bytes: u64,
 }
 
 /// One job.
@@ -534,7 +597,7 @@ pub struct StatusJob {
     /// Samples that it says it received of it.
     #[prost(uint64, tag = "6")]
     pub received: u64,
-    /// Samples in the folder.
+    /// Samples that it takes in an epoch.
     #[prost(uint64, tag = "7")]
     pub samples: u64,
     /// Slots it holds.
@@ -570,10 +633,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_start_with_nothing_after_it_may_be_long() {
+    fn only_a_join_or_start_with_nothing_after_it_may_be_long() {
         let long = |ask: Ask| Request::may_be_long(&Request { id: 300, ask: Some(ask) }.encode_to_vec());
-        let start = || Ask::Start(Start { epoch: 1, received: "x".repeat(1000), fed: None });
+        let start = || Ask::Start(Start { epoch: 1, received: "x".repeat(1000), ..Start::default() });
         assert!(long(start()));
+        assert!(long(Ask::Join(Join { recipe: "x".repeat(1000), ..Join::default() })));
         assert!(!long(Ask::Quarantine(Failures { failures: vec![Failure::default(); 1000] })));
         assert!(!long(Ask::Feed(Feed { samples: vec![7; 1000], end: false })));
         let whole = Request { id: 300, ask: Some(start()) }.encode_to_vec();

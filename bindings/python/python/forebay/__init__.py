@@ -16,20 +16,34 @@ from . import errors
 from ._native import __version__, config
 from ._native import configure as _configure
 from ._native import shutdown as _shutdown
-from .dataset import ImageFolder
+from ._states import merge_states
+from .dataset import Dataset, ImageFolder, concat
 from .loader import DataLoader
 
-__all__ = ["DataLoader", "ImageFolder", "__version__", "config", "configure", "errors"]
+__all__ = [
+    "DataLoader",
+    "Dataset",
+    "ImageFolder",
+    "__version__",
+    "concat",
+    "config",
+    "configure",
+    "errors",
+    "merge_states",
+]
 
 
-def configure(memory: int | str | None = None, threads: int | None = None) -> None:
-    """Set this process's memory budget (bytes or ``"4GB"``) and number of native threads.
+def configure(memory: int | str | None = None, threads: int | None = None, cache: str | None = None) -> None:
+    """Set this process's memory budget (bytes or ``"4GB"``), number of native threads, and what is kept.
+
+    ``cache`` is ``"auto"`` (decoded images if all of a dataset's fit, else files), ``"off"``, ``"encoded"``
+    or ``"decoded"`` (as many as fit).
 
     Call it before the first loader is iterated. Defaults: ``FOREBAY_MEMORY``, else a quarter of what the
     cgroup or the machine allows, at most 16 GiB; ``FOREBAY_THREADS``, else the cores that affinity and
-    cgroup leave.
+    cgroup leave; ``FOREBAY_CACHE``, else ``"auto"``.
     """
-    _configure(memory, threads)
+    _configure(memory, threads, cache)
 
 
 _atexit.register(_shutdown)

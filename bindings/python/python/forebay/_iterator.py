@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import ClosedError, InvalidError
 
 if TYPE_CHECKING:
+    from ._log import Reader
     from ._native import Batch
     from .loader import DataLoader
 
@@ -20,9 +21,12 @@ _AHEAD = 4
 class Feeder:
     """Takes indices from a Python sampler, a few batches ahead, and feeds them to the job."""
 
-    def __init__(self, source: Iterator[Any], size: int | None, base: int) -> None:
-        #: ``size`` is None when the source yields whole batches; ``base`` samples were received before.
-        self._source, self._size, self._base = source, size, base
+    def __init__(
+        self, source: Iterator[Any], size: int | None, base: int, table: list[int] | None = None
+    ) -> None:
+        #: ``size`` is None when the source yields whole batches; ``base`` samples were received before;
+        #: ``table`` says which samples its indices are.
+        self._source, self._size, self._base, self._table = source, size, base, table
         self._ahead, self._done = 0, False
 
     def feed(self, job: Any) -> None:
@@ -38,6 +42,13 @@ class Feeder:
                 indices = [int(index) for index in chunk]
                 if any(index < 0 for index in indices):
                     raise InvalidError(f"the sampler yielded the negative index {min(indices)}")
+                if not indices:
+                    continue
+                if self._table is not None:
+                    most, n = max(indices), len(self._table)
+                    if most >= n:
+                        raise InvalidError(f"the sampler yielded index {most}, but there are {n} samples")
+                    indices = [self._table[index] for index in indices]
                 job.feed(indices)
                 # What was received before a resume is passed over, and no batch comes of it.
                 passed = min(self._base, len(indices))
@@ -53,10 +64,35 @@ class Feeder:
         self._ahead = max(0, self._ahead - 1)
 
 
+class LogFeeder:
+    """Feeds the batches that an order log names."""
+
+    def __init__(self, reader: Reader, epoch: int, step: int) -> None:
+        self._reader, self._epoch, self._step = reader, epoch, step
+        self._ahead, self._done = 0, False
+
+    def feed(self, job: Any) -> None:
+        while not self._done and self._ahead < _AHEAD:
+            if self._step == len(self._reader.epochs[self._epoch]):
+                self._done = True
+                job.feed_end()
+                return
+            job.feed_copies(self._reader.batch(self._epoch, self._step))
+            self._step += 1
+            self._ahead += 1
+
+    def starved(self, job: Any) -> None:
+        self._ahead = 0
+        self.feed(job)
+
+    def took(self) -> None:
+        self._ahead -= 1
+
+
 class LoaderIterator:
     """Yields the batches of one epoch; ``iter(loader)`` makes it."""
 
-    def __init__(self, loader: DataLoader, feeder: Feeder | None) -> None:
+    def __init__(self, loader: DataLoader, feeder: Feeder | LogFeeder | None) -> None:
         self._loader, self._feeder, self._over = loader, feeder, False
         self._turn = loader._turn
 

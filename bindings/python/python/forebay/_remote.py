@@ -116,9 +116,7 @@ class RemoteJob:
 
     def _join(self) -> None:
         loader = self._loader
-        self._native.join(
-            loader.dataset._native, loader._recipe, name=loader._job_name(), **loader._spec(remote=True)
-        )
+        self._native.join(loader.dataset._native, loader._recipe, loader._terms(remote=True))
         if self._failures:
             self._native.set_quarantine(self._failures)
 
@@ -160,17 +158,17 @@ class RemoteJob:
 
     # -- what a job does ------------------------------------------------------------------------------
 
-    def start(self, epoch: int, received: str) -> None:
+    def start(self, epoch: int, received: str, own: str) -> None:
         def begin() -> None:
-            now = self._loader._received
-            self._native.start(epoch, now.json(), now.count())
+            now, own = self._loader._received, self._loader._own
+            self._native.start(epoch, now.json(), now.count() + own.count(), own.json())
 
         self._begun = None
         self._asked(lambda _: begin())
         self._begun = begin
 
     def start_fed(self, epoch: int, base: int, skipped: int, given: bool) -> None:
-        fed = self._fed = _Fed(len(self._loader.dataset))
+        fed = self._fed = _Fed(len(self._loader.dataset._native))
 
         def begin() -> None:
             base, skipped = self._loader._passed()

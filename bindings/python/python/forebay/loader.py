@@ -12,19 +12,22 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from . import _native, _remote
+from . import _jobs, _native, _remote, _rules
+from . import _log as logs
 from ._frameworks import framework
-from ._iterator import Feeder, LoaderIterator
-from .dataset import ImageFolder
+from ._iterator import Feeder, LoaderIterator, LogFeeder
+from ._torch import native_dataset, native_sampler, unbatched
 from .errors import DaemonError, ForkError, InvalidError, VersionError
 from .lower import lower
 
 #: Version of the state's format.
-_STATE = 2
+_STATE = 3
 #: Bytes of a job's name; a daemon takes 256 with what is added to it.
 _NAME = 200
-#: Loaders made in this process so far; each has its number in the names of jobs.
+#: Loaders made in this process so far; each has its number in the names of jobs. Those of several ranks
+#: are counted apart: a loader that only one rank makes must not change the names of the others.
 _ordinals = itertools.count()
+_ranked_ordinals = itertools.count()
 
 
 class DataLoader:
@@ -34,7 +37,11 @@ class DataLoader:
     errors; ``num_workers``, ``prefetch_factor``, ``persistent_workers``, ``worker_init_fn`` and
     ``multiprocessing_context`` govern Python workers, of which native datasets need none.
 
-    dataset: path of an image folder, a :class:`forebay.ImageFolder`, or a plain torchvision ``ImageFolder``.
+    dataset: path of an image folder, a :class:`forebay.Dataset`, a plain torchvision ``ImageFolder``, or
+        torch's ``Subset`` or ``ConcatDataset`` of such.
+    sampler: torch's ``RandomSampler``, ``SequentialSampler``, ``SubsetRandomSampler``,
+        ``WeightedRandomSampler`` and ``DistributedSampler`` are done natively, with Forebay's own random
+        order; any other is run.
     transform: torchvision transforms (v1 or v2), or a list of step dicts.
     share: where batches are made. ``"auto"``: in the daemon that serves this user (``forebay serve``), if
         there is one, else in this process, with the same batches in the same order either way; ``True``: in
@@ -42,18 +49,27 @@ class DataLoader:
         ``"process"``: in this process, where all loaders over one dataset and recipe draw from one pool;
         ``False``: in this process, alone. With ``True``, a path or ``"process"`` every sample is prepared
         once for all.
-    level: what is shared: ``"augmented"`` copies, or only ``"decoded"`` or ``"encoded"`` data.
+    level: what is shared: ``"augmented"`` copies, or only ``"decoded"`` images or ``"encoded"`` files, with
+        copies of the loader's own.
     order: ``"strict"`` for the exact order; an integer D: no sample comes more than D positions late, and no
         batch waits longer for a slow one; ``"ready"``: whatever the pool has. ``None``: ready where copies
         are shared and ``shuffle`` is set, else strict.
     mixing: share of the draws that follow the loader's own order where it is not strict; it buys shuffle
         quality with preparations.
     seed: names the order and every random number; default: that of ``generator``, else 0.
+    remainder: what becomes of samples that do not fill a step of all ranks: ``"pad"`` repeats the first ones
+        (see :attr:`valid`), ``"drop"`` leaves them out (as ``drop_last=True`` does), ``"uneven"`` deals them
+        out: batches of the last step differ by one sample and may be empty. Ranks always have equal steps.
+    rank, world_size: which of how many processes of one job this is; default: what ``DistributedSampler``,
+        ``torch.distributed`` or ``torchrun``'s environment says. ``world_size=1``: a loader of this process
+        only.
     on_error: ``"raise"``, ``"skip"`` or ``"substitute"`` (repeat a neighbour; see :attr:`valid`).
     decode: ``"exact"``, or ``"scaled"`` to let large JPEGs be decoded at 1/2, 1/4 or 1/8.
     job: the job's name for the daemon; default: made of the process. A daemon has one live job of a name.
     output: dtype and layout of images, such as ``"float16"`` or ``"float16/channels_last"``; default: what
         the transform ends in.
+    log: file that gets a line for each batch received; ``{rank}`` in it is the rank.
+    replay: such a file: the loader gives those batches again, bit for bit, alone in this process.
     """
 
     def __init__(
@@ -83,14 +99,20 @@ class DataLoader:
         mixing: float = 0.1,
         seed: int | None = None,
         on_error: str = "raise",
+        remainder: str = "pad",
         decode: str = "exact",
         job: str | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
         output: str | None = None,
+        log: str | os.PathLike[str] | None = None,
+        replay: str | os.PathLike[str] | None = None,
     ) -> None:
-        _check_torch_rules(num_workers, timeout, prefetch_factor, persistent_workers)
+        _rules.check_torch(num_workers, timeout, prefetch_factor, persistent_workers)
         if sampler is not None and shuffle:
             raise ValueError("sampler option is mutually exclusive with shuffle")
         if batch_sampler is not None:
+            # torch's own is a sampler and a size.
             if batch_size != 1 or shuffle or sampler is not None or drop_last:
                 raise ValueError(
                     "batch_sampler option is mutually exclusive with batch_size, shuffle, "
@@ -106,49 +128,124 @@ class DataLoader:
             raise ValueError(
                 f"batch_size should be a positive integer value, but got batch_size={batch_size}"
             )
-        _choice("on_error", on_error, ("raise", "skip", "substitute"))
-        _choice("decode", decode, ("exact", "scaled"))
-        _choice("level", level, ("encoded", "decoded", "augmented"))
-        _check_share(share)
+        if replay is not None and log is not None:
+            raise ValueError("replay option is mutually exclusive with log")
+        _rules.choice("on_error", on_error, ("raise", "skip", "substitute"))
+        _rules.choice("remainder", remainder, ("pad", "drop", "uneven"))
+        _rules.choice("decode", decode, ("exact", "scaled"))
+        _rules.choice("level", level, ("encoded", "decoded", "augmented"))
+        _rules.check_share(share)
         if not 0 <= mixing <= 1:
             raise ValueError(f"mixing should be between 0 and 1, but got {mixing}")
 
         if job is not None and not 0 < len(os.fsencode(job)) <= _NAME:
             raise ValueError(f"job should be a name of at most {_NAME} bytes, but got {job!r}")
         self.share = os.fspath(share) if isinstance(share, os.PathLike) else share
-        self.shuffle = bool(shuffle)
-        self.order: str | int = self._resolve_order(order, in_order, batch_size)
         _prepare_index(dataset, share)
-        self.dataset, transform = _native_dataset(dataset, transform)
+        self.dataset, transform = native_dataset(dataset, transform)
+        #: The sampler that the user gave, and the one that has to be run.
+        self._given, self._sampler = sampler, sampler
+        parts = unbatched(batch_sampler)
+        known = native_sampler(parts[0] if parts else sampler, self.dataset)
+        if known is not None:
+            if parts is not None:
+                self._given, batch_size, drop_last = parts
+            self._sampler, batch_sampler = None, None
+            self.dataset, shuffle = known.dataset, known.shuffle
+            drop_last = drop_last or known.drop
+        self.shuffle = bool(shuffle) or self.dataset._weights is not None
         self.batch_size, self.drop_last = batch_size, bool(drop_last)
+        self.remainder = "drop" if drop_last else remainder
+        self.batch_sampler = batch_sampler
+        self.order: str | int = self._resolve_order(order, in_order, batch_size)
+        self.rank, self.world_size = self._resolve_ranks(rank, world_size, known.ranks if known else None)
         self.num_workers, self.prefetch_factor = num_workers, prefetch_factor
         self.persistent_workers, self.worker_init_fn = persistent_workers, worker_init_fn
         self.multiprocessing_context, self.generator = multiprocessing_context, generator
         self.collate_fn, self.timeout, self.in_order = collate_fn, timeout, in_order
         self.pin_memory, self.pin_memory_device = bool(pin_memory), pin_memory_device
-        self.batch_sampler, self._sampler = batch_sampler, sampler
         self.on_error, self.decode, self.output = on_error, decode, output
         self.level, self.mixing, self.job = level, float(mixing), job
-        self._ordinal, self._pid = next(_ordinals), os.getpid()
-        self.seed = _resolve_seed(seed, generator, sampler)
+        self._ordinal, self._pid = self._number(), os.getpid()
+        self.seed = _rules.resolve_seed(seed, generator, self._given)
+        self._picks = self.dataset._picks(self.shuffle)
         self._batched = batch_size is not None or batch_sampler is not None
         self._recipe = json.dumps({"steps": lower(transform), "decode": decode})
         #: Copies are shared where their size is known and the order is the loader's own.
         self._sharable = _native.recipe_check(self._recipe, output) is not None and self._own_order
+        self._sharable = self._sharable and self._picks.is_set()
 
         self._job: Any = None
         self._framework: Any = None
         # The iterator in use is known by its number: a reference would keep a dropped loader alive.
         self._turn, self._iterating = 0, False
         self._epoch = 0  # of the iterator in use, else of the next one
-        self._received = _native.ReceivedSet()
+        #: What all ranks have received, and beyond that this one, where its share is fixed.
+        self._received, self._own = _native.ReceivedSet(), _native.ReceivedSet()
+        self._fixed = False
+        #: Batches of the epoch so far.
+        self._step = 0
         self._resuming = False
         self._generator_state: str | None = None
+        #: What ``DistributedSampler.set_epoch`` said last.
+        self._told = getattr(self._given, "epoch", None)
         #: Seed and clock of the shared stream that was drawn from last.
         self._stream: tuple[int, int] | None = None
         self._failures: list[tuple[int, str, str, str]] = []
         self._reported: set[int] = set()
         self._valid: list[bool] = []
+        self.log, self.replay = (
+            None if path is None else logs.place(path, self.rank, self.world_size) for path in (log, replay)
+        )
+        self._writer: logs.Writer | None = None
+        self._reader: logs.Reader | None = None
+        if self.replay is not None:
+            self._reader = logs.Reader(self.replay, self._header())
+            self._epoch = min(self._reader.epochs, default=0)
+
+    def _number(self) -> int:
+        return next(_ordinals if self.world_size == 1 else _ranked_ordinals)
+
+    def _resolve_ranks(
+        self, rank: int | None, world_size: int | None, sampler: tuple[int, int] | None
+    ) -> tuple[int, int]:
+        if world_size is None and rank is not None:
+            raise ValueError("rank should be given together with world_size")
+        if world_size is None:
+            # A sampler that is run decides itself what this process gets.
+            found = sampler or (_jobs.ranks() if self._own_order else (0, 1))
+        elif rank is None and world_size > 1:
+            raise ValueError("world_size should be given together with rank")
+        else:
+            found = (rank or 0, world_size)
+        if found[1] > 1 and not self._own_order:
+            raise ValueError(
+                "ranks are dealt in the loader's own order: leave out the sampler, or world_size"
+            )
+        if not 0 <= found[0] < found[1]:
+            raise ValueError(f"rank should be between 0 and world_size - 1, but got {found[0]} of {found[1]}")
+        return found
+
+    def _rank_json(self) -> str:
+        terms = {"rank": self.rank, "ranks": self.world_size, "batch": self.batch_size or 1}
+        return json.dumps({**terms, "remainder": self.remainder})
+
+    def _header(self) -> dict[str, Any]:
+        """What an order log says of the job."""
+        return {
+            "dataset": self.dataset.fingerprint,
+            "samples": len(self.dataset._native),
+            "recipe": json.loads(self._recipe),
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "order": self.order,
+            "shuffle": self.shuffle,
+            "rank": self.rank,
+            "world_size": self.world_size,
+            "output": self.output,
+            "on_error": self.on_error,
+            "job": self.job,
+        }
 
     def _resolve_order(self, order: str | int | None, in_order: bool, batch_size: int | None) -> str | int:
         if order is None and not in_order:
@@ -177,19 +274,24 @@ class DataLoader:
     @property
     def sampler(self) -> Any:
         """The sampler given, else a view of the loader's own order that accepts ``set_epoch``."""
-        return self._sampler if self._sampler is not None else _OwnOrder(self)
+        return self._given if self._given is not None else _OwnOrder(self)
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """Batches in an epoch, of this rank."""
+        if self._reader is not None:
+            return len(self._reader.epochs.get(self._epoch, ()))
         if self.batch_sampler is not None:
             return len(self.batch_sampler)  # type: ignore[arg-type]
         n = len(self.dataset) if self._sampler is None else len(self._sampler)  # type: ignore[arg-type]
+        if self.world_size > 1:
+            return _native.rank_steps(self._rank_json(), n)
         size = self.batch_size or 1
-        return n // size if self.drop_last else -(-n // size)
+        return n // size if self.remainder == "drop" else -(-n // size)
 
     @property
     def valid(self) -> Any:
-        """Mask of the batch received last: False where a neighbour stands in for a sample that failed."""
+        """Mask of the batch received last: False where padding repeats a sample, or where a neighbour stands
+        in for one that failed."""
         if self._framework is None:
             return None
         return self._framework.mask(self._valid)
@@ -213,11 +315,18 @@ class DataLoader:
             f"dataset   {self.dataset!r}\n"
             f"batches   {len(self)} of {self.batch_size or 1}, order {order}, shuffle {self.shuffle}, "
             f"seed {self.seed}, on_error {self.on_error}\n"
+            f"{self._ranking()}"
             f"engine    {self._engine()}\n"
             f"share     {self._sharing()}\n"
             "recipe\n"
         )
         return head + _native.recipe_explain(self._recipe, self.output)
+
+    def _ranking(self) -> str:
+        if self.world_size == 1:
+            return ""
+        dealt = "fixed shares" if self._fixed or self._job is None else "dealt by the daemon"
+        return f"rank      {self.rank} of {self.world_size}, remainder {self.remainder}, {dealt}\n"
 
     def _engine(self) -> str:
         if isinstance(self._job, _remote.RemoteJob):
@@ -235,13 +344,21 @@ class DataLoader:
 
     def _sharing(self) -> str:
         if self.share is False:
-            return "nothing (share=True shares with all jobs of this user, 'process' within this process)"
-        if not self._own_order:
-            return "nothing: samplers run in strict order, with copies of their own"
+            return (
+                "decoded images or files within this process (share=True shares copies with all jobs of this "
+                "user, 'process' within this process)"
+            )
+        if self.replay is not None:
+            return f"nothing: it repeats {self.replay}"
+        if not self._own_order or not self._picks.is_set():
+            return "decoded images or files: samples that come twice in an epoch are copies of their own"
         if not self._sharable:
-            return "nothing: the size of augmented images varies; end the geometry with a fixed size"
+            return (
+                "decoded images or files; not copies: the size of augmented images varies, end the geometry "
+                "with a fixed size"
+            )
         if self.share == "auto" and self.order not in ("strict", 0):
-            return "nothing: share=True shares copies with this order"
+            return "decoded images or files: share=True shares copies with this order"
         if self.level != "augmented":
             return f"{self.level} data, copies of its own"
         if self.order in ("strict", 0):
@@ -266,41 +383,70 @@ class DataLoader:
         self._turn += 1
         self._iterating = False
         self._epoch, self._received, self._resuming = epoch, _native.ReceivedSet(), False
+        self._own, self._step = _native.ReceivedSet(), 0
         self._generator_state = None
 
     def __iter__(self) -> Iterator[Any]:
         if self._iterating:
             # An epoch that was left early is over; the next one begins.
             self.set_epoch(self._epoch + 1)
+        told = getattr(self._given, "epoch", None)
+        if self._own_order and told is not None and told != self._told:
+            self._told = told
+            self.set_epoch(int(told))
         if self._job is None:
             self._open()
-        source = self.batch_sampler if self.batch_sampler is not None else self._sampler
-        if source is None:
-            self._job.start(self._epoch, self._received.json())
-            feeder = None
-        else:
-            self._keep_generator()
-            given = self.batch_sampler is not None
-            base, skipped = self._passed()
-            indices = iter(source)
-            feeder = Feeder(indices, None if given else self.batch_size or 1, base)
-            self._job.start_fed(self._epoch, base, skipped, given)
+        feeder = self._replaying() if self._reader is not None else self._start()
         self._resuming = False
         self._turn += 1
         self._iterating = True
+        if self._writer is not None:
+            self._writer.begin(self._epoch, self._step)
         return LoaderIterator(self, feeder)
+
+    def _replaying(self) -> LogFeeder:
+        reader = self._reader
+        assert reader is not None  # asked by the caller
+        if self._epoch not in reader.epochs:
+            known = ", ".join(map(str, sorted(reader.epochs))) or "none"
+            raise InvalidError(f"{self.replay} has no epoch {self._epoch}; it has {known}")
+        base = json.loads(self._received.json())["base"]
+        self._job.start_listed(self._epoch, base)
+        return LogFeeder(reader, self._epoch, self._step)
+
+    def _start(self) -> Feeder | None:
+        source = self.batch_sampler if self.batch_sampler is not None else self._sampler
+        if source is None:
+            if not self._fixed and not self._own.is_empty():
+                raise InvalidError(
+                    f"this state is what rank {self.rank} of {self.world_size} had alone; a daemon deals "
+                    "to all ranks: load forebay.merge_states() of all of them"
+                )
+            self._job.start(self._epoch, self._received.json(), self._own.json())
+            return None
+        self._keep_generator()
+        given = self.batch_sampler is not None
+        base, skipped = self._passed()
+        indices = iter(source)
+        feeder = Feeder(indices, None if given else self.batch_size or 1, base, self.dataset._indices)
+        self._job.start_fed(self._epoch, base, skipped, given)
+        return feeder
 
     def _open(self) -> None:
         self._framework = framework(self.pin_memory)
         self._job = self._remote_job()
+        remote = self._job is not None
+        self._fixed = self.world_size > 1 and self._terms(remote)["share"] is None
         if self._job is None:
-            self._job = _native.Job(self.dataset._native, self._recipe, **self._spec(remote=False))
+            self._job = _native.Job(self.dataset._native, self._recipe, self._terms(remote=False))
             if self._failures:
                 self._job.set_quarantine(self._failures)
+        if self.log is not None and self._writer is None:
+            self._writer = logs.Writer(self.log, self._header())
 
     def _remote_job(self) -> _remote.RemoteJob | None:
         """A job of the daemon; None where this process does the work."""
-        if self.share in (False, "process"):
+        if self.share in (False, "process") or self.replay is not None:
             return None
         try:
             return _remote.RemoteJob(self)
@@ -313,15 +459,21 @@ class DataLoader:
             warnings.warn(f"forebay: the daemon is not used: {problem}", stacklevel=4)
         return None
 
-    def _spec(self, remote: bool) -> dict[str, Any]:
+    def _terms(self, remote: bool) -> dict[str, Any]:
         """What a job is, besides its dataset and recipe."""
         # What "auto" gives must not depend on whether there is a daemon: only equal copies are shared.
         same = self.share != "auto" or self.order in ("strict", 0)
-        shares = self._sharable and ((remote and same) or self.share == "process")
+        # Other ranks are other processes: only a daemon can deal to all of them.
+        process = self.share == "process" and self.world_size == 1
+        shares = self._sharable and ((remote and same) or process) and self.replay is None
         return {
+            "name": self._job_name(),
+            "picks": self._picks,
             "output": self.output,
             "batch": self.batch_size or 1,
-            "drop_last": self.drop_last,
+            "remainder": self.remainder,
+            "rank": self.rank,
+            "ranks": self.world_size,
             "late": self.order if isinstance(self.order, int) else 0,
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -331,13 +483,12 @@ class DataLoader:
         }
 
     def _job_name(self) -> str:
-        """``job``, else the scheduler's or the process's; with the rank and the loader's number."""
-        ranks = int(os.environ.get("WORLD_SIZE") or 1)
-        base = self.job or (_scheduled() if ranks > 1 else None) or f"process {_process(os.getpid())}"
-        rank = f" rank {os.environ.get('RANK', 0)}" if ranks > 1 else ""
+        """``job``, else the scheduler's or the process's; with the loader's number. Ranks have the same."""
+        ranked = self.world_size > 1
+        base = self.job or (_jobs.scheduled() if ranked else None) or f"process {_jobs.process(os.getpid())}"
         # A forked or spawned child is a job of its own.
         child = f" in {os.getpid()}" if os.getpid() != self._pid else ""
-        return f"{base}{rank} loader {self._ordinal}{child}"
+        return f"{base} {'ranked loader' if ranked else 'loader'} {self._ordinal}{child}"
 
     def _passed(self) -> tuple[int, int]:
         """Positions of a fed epoch that are done with, and how many of them were skipped."""
@@ -357,6 +508,8 @@ class DataLoader:
 
     def _sampler_generator(self) -> Any:
         source = self.batch_sampler if self.batch_sampler is not None else self._sampler
+        if source is None:
+            return None
         generator = getattr(source, "generator", None)
         if generator is None:
             generator = getattr(getattr(source, "sampler", None), "generator", None)
@@ -376,9 +529,14 @@ class DataLoader:
             self._generator_state = _encoded(generator)
 
     def _receive(self, batch: Any) -> None:
-        self._received.add(batch)
+        if self._writer is not None:
+            self._writer.batch(self._epoch, self._step, batch)
+        (self._own if self._fixed else self._received).add(batch)
+        self._step += 1
 
     def _end_epoch(self) -> None:
+        if self._writer is not None:
+            self._writer.end(self._epoch)
         self.set_epoch(self._epoch + 1)
 
     # -- state ----------------------------------------------------------------------------------------
@@ -388,6 +546,14 @@ class DataLoader:
         start = self._generator_state
         if start is None and (generator := self._sampler_generator()) is not None:
             start = _encoded(generator)  # the coming epoch begins where the generator stands
+        received, own, rank = self._received, None, None
+        if self._fixed and not self._own.is_empty():
+            # Whole steps of one rank say what all ranks have.
+            whole = received.with_rank(self._rank_json(), len(self.dataset), self._own)
+            if whole is None:
+                own, rank = json.loads(self._own.json()), json.loads(self._rank_json())
+            else:
+                received = whole
         return {
             "version": _STATE,
             "dataset": self.dataset.fingerprint,
@@ -395,7 +561,10 @@ class DataLoader:
             "seed": self.seed,
             "shuffle": self.shuffle,
             "epoch": self._epoch,
-            "received": json.loads(self._received.json()),
+            "step": self._step,
+            "received": json.loads(received.json()),
+            "own": own,
+            "rank": rank,
             "generator": start,
             "stream": self._clock(),
             "quarantine": [[f["sample"], f["path"], f["stage"], f["cause"]] for f in self.quarantine],
@@ -415,6 +584,8 @@ class DataLoader:
             seed, epoch = operator.index(state["seed"]), operator.index(state["epoch"])
             shuffle, generator = bool(state["shuffle"]), state["generator"]
             received_text = json.dumps(state["received"])
+            # Not in versions 1 and 2.
+            step, own, rank = operator.index(state.get("step", 0)), state.get("own"), state.get("rank")
             failures = [(operator.index(s), str(p), str(g), str(c)) for s, p, g, c in state["quarantine"]]
             if generator is not None:
                 base64.b64decode(generator, validate=True)
@@ -436,13 +607,21 @@ class DataLoader:
             )
         if shuffle != self.shuffle:
             raise InvalidError(f"the state was made with shuffle={shuffle}")
-        received = _native.ReceivedSet(received_text, len(self.dataset) if self._own_order else 1 << 63)
+        if own is not None and rank != json.loads(self._rank_json()):
+            raise InvalidError(
+                f"this state is what one rank had alone ({rank}), and not this one ({self._rank_json()}); "
+                "load forebay.merge_states() of all ranks"
+            )
+        known = self._own_order and self.replay is None
+        received = _native.ReceivedSet(received_text, len(self.dataset) if known else 1 << 63)
+        alone = _native.ReceivedSet(None if own is None else json.dumps(own), len(self.dataset))
 
         if seed != self.seed:
             self.close()
             self.seed = seed
         self.set_epoch(epoch)
         self._received, self._resuming, self._generator_state = received, True, generator
+        self._own, self._step = alone, step
         self._stream = stream
         self._failures, self._reported = failures, {failure[0] for failure in failures}
         if self._job is not None:
@@ -462,6 +641,9 @@ class DataLoader:
             with contextlib.suppress(ForkError):
                 self._failures = job.quarantine()
             job.close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     def __enter__(self) -> DataLoader:
         return self
@@ -476,13 +658,18 @@ class DataLoader:
         state["_stream"] = self._clock()
         state.update(_job=None, _framework=None, _iterating=False, _failures=failures)
         state["_resuming"] = self._resuming or self._iterating
-        state["_received"] = self._received.json()
+        state["_received"], state["_own"] = self._received.json(), self._own.json()
+        state.update(_picks=None, _writer=None, _reader=None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._ordinal = next(_ordinals)  # beside the loaders that this process makes itself
+        self._ordinal = self._number()  # beside the loaders that this process makes itself
         self._received = _native.ReceivedSet(state["_received"])
+        self._own = _native.ReceivedSet(state["_own"])
+        self._picks = self.dataset._picks(self.shuffle)
+        if self.replay is not None:
+            self._reader = logs.Reader(self.replay, self._header())
 
 
 class _OwnOrder:
@@ -498,29 +685,18 @@ class _OwnOrder:
         return len(self._loader.dataset)
 
     def __iter__(self) -> Iterator[int]:
-        loader = self._loader
-        if not loader.shuffle:
-            return iter(range(len(self)))
-        return iter(_native.permutation(len(self), loader.seed, loader._epoch))
+        loader, dataset = self._loader, self._loader.dataset
+        n = len(dataset._native)
+        samples = loader._picks.sequence(n, loader.shuffle, loader.seed, loader._epoch)
+        if dataset._indices is None:
+            return iter(samples)
+        # The last of equal ones: which one it is cannot be told.
+        places = {sample: index for index, sample in enumerate(dataset._indices)}
+        return iter([places[sample] for sample in samples])
 
 
 def _encoded(generator: Any) -> str:
     return base64.b64encode(bytes(generator.get_state().tolist())).decode()
-
-
-def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} should be one of {', '.join(map(repr, choices))}, but got {value!r}")
-
-
-def _check_share(share: Any) -> None:
-    if isinstance(share, (bool, os.PathLike)) or share in ("auto", "process"):
-        return
-    if not isinstance(share, str) or os.sep not in share:
-        raise ValueError(
-            "share should be 'auto', 'process', True, False or the path of a daemon's socket, "
-            f"but got {share!r}"
-        )
 
 
 def _prepare_index(dataset: Any, share: Any) -> None:
@@ -533,74 +709,3 @@ def _prepare_index(dataset: Any, share: Any) -> None:
             remote.open(os.path.abspath(dataset))
         finally:
             remote.close()
-
-
-def _scheduled() -> str | None:
-    """What all ranks of a job have in common."""
-    run = os.environ.get("TORCHELASTIC_RUN_ID")
-    if run and run != "none":
-        return run
-    if slurm := os.environ.get("SLURM_JOB_ID"):
-        return f"{slurm}.{os.environ.get('SLURM_STEP_ID', 0)}"
-    return f"parent {_process(os.getppid())}"
-
-
-def _process(pid: int) -> str:
-    """A process, told apart from one of the same number in another container."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            started = stat.read().rpartition(b")")[2].split()[19].decode()
-    except (OSError, IndexError):
-        started = "0"
-    return f"{pid}.{started}"
-
-
-def _check_torch_rules(
-    num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool
-) -> None:
-    if num_workers < 0:
-        raise ValueError(
-            "num_workers option should be non-negative; use num_workers=0 to disable multiprocessing."
-        )
-    if timeout < 0:
-        raise ValueError("timeout option should be non-negative")
-    if num_workers == 0 and prefetch_factor is not None:
-        raise ValueError(
-            "prefetch_factor option could only be specified in multiprocessing."
-            "let num_workers > 0 to enable multiprocessing, otherwise set prefetch_factor to None."
-        )
-    if prefetch_factor is not None and prefetch_factor < 0:
-        raise ValueError("prefetch_factor option should be non-negative")
-    if persistent and num_workers == 0:
-        raise ValueError("persistent_workers option needs num_workers > 0")
-
-
-def _resolve_seed(seed: int | None, generator: Any, sampler: Any) -> int:
-    if seed is None:
-        generator = generator if generator is not None else getattr(sampler, "generator", None)
-        if generator is not None and hasattr(generator, "initial_seed"):
-            seed = generator.initial_seed()
-        else:
-            seed = getattr(sampler, "seed", None)
-            seed = seed if isinstance(seed, int) else 0
-    return seed % (1 << 64)
-
-
-def _native_dataset(dataset: Any, transform: Any) -> tuple[ImageFolder, Any]:
-    if isinstance(dataset, ImageFolder):
-        return dataset, transform
-    if isinstance(dataset, (str, os.PathLike)):
-        return ImageFolder(dataset), transform
-    kind = type(dataset)
-    if kind.__module__ == "torchvision.datasets.folder" and kind.__name__ == "ImageFolder":
-        from torchvision.datasets.folder import IMG_EXTENSIONS, default_loader
-
-        plain = dataset.loader is default_loader and dataset.extensions == IMG_EXTENSIONS
-        if plain and dataset.target_transform is None:
-            if transform is not None and dataset.transform is not None:
-                raise ValueError("transform is given both to the dataset and to the loader")
-            return ImageFolder(dataset.root), transform if transform is not None else dataset.transform
-    raise TypeError(
-        f"dataset should be the path of an image folder, a forebay.ImageFolder or a torchvision ImageFolder "
-        f"with its default loader, but got {kind.__module__}.{kind.__name__}"
-    )

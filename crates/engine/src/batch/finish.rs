@@ -35,7 +35,8 @@ impl Finisher {
     /// Writes one field of a sample to the end of its piece of a batch.
     pub fn write(&self, value: &Value, drawn: &Drawn, piece: &mut [u8]) {
         match value {
-            Value::Image(pixels) => {
+            Value::Image(_) | Value::Kept(_) => {
+                let Some(pixels) = value.pixels() else { return };
                 let start = piece.len() - self.bytes(drawn.width, drawn.height);
                 self.finish(pixels.rgb(), drawn.width, &drawn.erasures, &mut piece[start..]);
             }

@@ -11,8 +11,9 @@ pub use lease::Lease;
 
 use std::sync::Arc;
 
-use forebay_recipe::{Column, Field, Layout, Span, Values};
+use forebay_recipe::{Column, CopyName, Field, Layout, Span, Values};
 
+use crate::cache::Kept;
 use crate::decode::Pixels;
 
 /// Columns start at multiples of this inside a slot.
@@ -24,17 +25,44 @@ pub(crate) const COLUMN_ALIGN: usize = 256;
 pub enum Value {
     /// RGB pixels.
     Image(Pixels),
+    /// RGB pixels of the decoded form, which is kept.
+    Kept(Image),
     /// A class index.
     Class(i64),
 }
 
+/// A decoded sample that the cache has too.
+#[derive(Debug)]
+pub struct Image(Arc<Kept>);
+
+impl Image {
+    pub(crate) fn new(kept: Arc<Kept>) -> Self {
+        Image(kept)
+    }
+
+    fn pixels(&self) -> &Pixels {
+        match &*self.0 {
+            Kept::Decoded(decoded) => &decoded.pixels,
+            Kept::Encoded(_) => unreachable!("only pixels are served"),
+        }
+    }
+}
+
 impl Value {
+    /// The pixels of an image.
+    pub fn pixels(&self) -> Option<&Pixels> {
+        match self {
+            Value::Image(pixels) => Some(pixels),
+            Value::Kept(image) => Some(image.pixels()),
+            Value::Class(_) => None,
+        }
+    }
+
     /// Shape of the finished value.
     pub fn shape(&self) -> Vec<usize> {
-        match self {
-            Value::Image(pixels) => vec![3, pixels.rect().height as usize, pixels.rect().width as usize],
-            Value::Class(_) => Vec::new(),
-        }
+        self.pixels().map_or_else(Vec::new, |pixels| {
+            vec![3, pixels.rect().height as usize, pixels.rect().width as usize]
+        })
     }
 }
 
@@ -51,8 +79,12 @@ pub struct Batch {
     pub samples: Vec<u64>,
     /// False where a neighbour stands in for a sample that failed.
     pub valid: Vec<bool>,
+    /// The copy of each.
+    pub names: Vec<CopyName>,
     /// Positions skipped since the batch before.
     pub skipped: Vec<u64>,
+    /// Positions that other ranks are given in this step.
+    pub others: Vec<u64>,
 }
 
 /// Where everything of a batch goes.
@@ -92,6 +124,12 @@ impl Plan {
             let values = match &spans[..] {
                 [first, others @ ..] if others.iter().all(|span| span.shape == first.shape) => {
                     Values::Stacked(stacked(first, samples))
+                }
+                // A rank may be left without a sample in the last step.
+                [] => {
+                    let shape = field.shape.clone().unwrap_or_else(|| vec![3, 0, 0]);
+                    let strides = strides(&shape, field.layout);
+                    Values::Stacked(stacked(&Span { dtype: field.dtype, strides, offset: end, shape }, 0))
                 }
                 _ => Values::Ragged(spans),
             };

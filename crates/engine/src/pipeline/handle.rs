@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_arena::Buffer;
-use forebay_policy::Received;
+use forebay_policy::{Received, Sequence};
+use forebay_recipe::CopyName;
 
 use super::bell::Bell;
 use super::job::JobState;
 use super::spec::MIN_SLOTS;
-use super::stream::StreamState;
+use super::stream::{Begin, StreamState};
 use super::{Engine, Failure, Feeding, Shared, State};
 use crate::batch::{Batch, Lease};
 use crate::counters::Counters;
@@ -85,42 +86,97 @@ impl Job {
     /// Begins an epoch of the job's own order after what was received of it. What was prepared ahead for
     /// it is used; what was prepared for another epoch is dropped.
     pub fn start(&mut self, epoch: u64, received: &Received) -> Result<()> {
+        self.start_rank(epoch, received, &Received::default())
+    }
+
+    /// As [`Job::start`], for a rank with a fixed share that has received `own` of what all ranks had left.
+    pub fn start_rank(&mut self, epoch: u64, received: &Received, own: &Received) -> Result<()> {
         check_epoch(epoch)?;
-        let fresh = *received == Received::default();
-        if let Some((id, bit)) = self.with(|job| job.seat)? {
-            return self.start_shared(id, bit, epoch, received);
+        let none = Received::default();
+        let (seat, spec) = self.with(|job| (job.seat, job.spec.clone()))?;
+        if !received.is_sound(spec.samples()) || !own.is_sound(spec.samples()) {
+            return Err(Error::Invalid(format!(
+                "the received set does not fit an epoch of {} samples",
+                spec.samples()
+            )));
         }
+        if let Some((id, bit)) = seat {
+            return self.start_shared(id, bit, spec.rank, epoch, received);
+        }
+        // A weighted draw takes a while: not under the lock.
+        let sequence = Sequence::new(&spec.picks, spec.dataset.len(), spec.shuffle, spec.seed, epoch);
+        let fresh = *received == none && *own == none;
         self.run = self.with(|job| {
             let ahead = job.runs.iter().find(|run| fresh && run.fresh && run.next == 0 && run.epoch == epoch);
             let ahead = ahead.filter(|run| run.fault.is_none()).map(|run| run.id);
             job.cancel(|run| Some(run.id) == ahead);
-            let run = ahead.unwrap_or_else(|| job.open_keyed(epoch, received));
+            let run = ahead.unwrap_or_else(|| job.open_keyed(sequence, epoch, received, own));
             job.form();
             run
         })?;
         self.engine.spawn()
     }
 
-    fn start_shared(&mut self, id: u64, bit: u32, epoch: u64, received: &Received) -> Result<()> {
+    fn start_shared(&mut self, id: u64, bit: u32, rank: u32, epoch: u64, received: &Received) -> Result<()> {
         let shared = self.shared().clone();
         let mut state = shared.lock();
         let State { jobs, streams, .. } = &mut *state;
-        let job = jobs.get_mut(&self.id).ok_or(Error::Closed)?;
         let stream = streams.get_mut(&id).ok_or(Error::Closed)?;
-        stream.begin(bit, epoch, received)?;
+        let begin = stream.begin(bit, rank, epoch, received)?;
+        let job = jobs.get_mut(&self.id).ok_or(Error::Closed)?;
         job.cancel(|_| false);
         self.run = job.open_shared(epoch);
+        if let Begin::Never(ranks, why) = begin {
+            for rank in ranks {
+                if let Some(job) = jobs.get_mut(&rank)
+                    && let Some(run) = job.runs.front_mut()
+                {
+                    run.fault = Some(Error::Invalid(why.clone()));
+                    job.tell_end();
+                }
+            }
+        }
         state.pump(id);
         shared.wake(&state);
         drop(state);
         self.engine.spawn()
     }
 
+    /// Begins an epoch of copies that a log names, after `base` of them.
+    pub fn start_listed(&mut self, epoch: u64, base: u64) -> Result<()> {
+        check_epoch(epoch)?;
+        self.run = self.with(|job| {
+            job.cancel(|_| false);
+            job.open_listed(epoch, base)
+        })?;
+        self.engine.spawn()
+    }
+
+    /// Adds a batch of copies, each with whether it is more than padding.
+    pub fn list(&mut self, copies: Vec<(CopyName, bool)>) -> Result<()> {
+        let id = self.run;
+        let n = self.with(|job| job.spec.dataset.len())?;
+        if let Some((bad, _)) = copies.iter().find(|(name, _)| name.sample >= n) {
+            return Err(Error::Invalid(format!(
+                "the log names sample {}, but there are {n} samples",
+                bad.sample
+            )));
+        }
+        self.shared().make_room(self.id, copies.len() as u64)?;
+        self.with(|job| {
+            if let Some(run) = job.run(id) {
+                run.list(copies);
+            }
+            job.form();
+        })
+    }
+
     /// Lets the shared stream, if there is one, know what the job does.
-    fn tell_stream(&self, state: &mut State, tell: impl FnOnce(&mut StreamState, u32)) {
-        let Some((id, bit)) = state.jobs.get(&self.id).and_then(|job| job.seat) else { return };
+    fn tell_stream(&self, state: &mut State, tell: impl FnOnce(&mut StreamState, u32, u32)) {
+        let seat = state.jobs.get(&self.id).and_then(|job| Some((job.seat?, job.spec.rank)));
+        let Some(((id, bit), rank)) = seat else { return };
         if let Some(stream) = state.streams.get_mut(&id) {
-            tell(stream, bit);
+            tell(stream, bit, rank);
             state.pump(id);
         }
     }
@@ -158,7 +214,7 @@ impl Job {
     /// Adds samples to a fed epoch.
     pub fn feed(&mut self, samples: &[u64]) -> Result<()> {
         let id = self.run;
-        let n = self.with(|job| job.spec.folder.len())?;
+        let n = self.with(|job| job.spec.dataset.len())?;
         if let Some(bad) = samples.iter().find(|&&sample| sample >= n) {
             return Err(Error::Invalid(format!(
                 "the sampler yielded index {bad}, but there are {n} samples"
@@ -206,7 +262,7 @@ impl Job {
     pub fn ask(&mut self, busy: Duration, samples: u64) -> Result<()> {
         self.look(|_| ())?;
         let mut state = self.shared().lock();
-        self.tell_stream(&mut state, |stream, bit| stream.asked(bit, Some((busy, samples))));
+        self.tell_stream(&mut state, |stream, bit, rank| stream.asked(bit, rank, Some((busy, samples))));
         self.shared().wake(&state);
         Ok(())
     }
@@ -234,7 +290,7 @@ impl Job {
         let start = Instant::now();
         let shared = self.engine.shared.clone();
         let mut state = shared.lock();
-        self.tell_stream(&mut state, |stream, bit| stream.asked(bit, None));
+        self.tell_stream(&mut state, |stream, bit, rank| stream.asked(bit, rank, None));
         shared.wake(&state);
         let taken = loop {
             match self.poll(&mut state)? {
@@ -286,15 +342,17 @@ impl Job {
             let samples = label.positions.len() as u64;
             self.counters.batches.add(1);
             self.counters.deliveries.add(samples);
-            self.tell_stream(state, |stream, bit| stream.took(bit, samples));
+            self.tell_stream(state, |stream, bit, rank| stream.took(bit, rank, samples));
             self.shared().wake(state);
             return Ok(Next::Batch(Box::new(Batch {
                 lease: Arc::new(lease),
                 columns: label.plan.columns,
                 positions: label.positions,
-                samples: label.samples,
+                samples: label.names.iter().map(|name| name.sample).collect(),
                 valid: label.valid,
+                names: label.names,
                 skipped: label.skipped,
+                others: label.others,
             })));
         }
         if run.is_failed() {

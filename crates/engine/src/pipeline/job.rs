@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use forebay_arena::Buffer;
-use forebay_policy::{Cut as Cuts, Epoch, Formed, Permutation};
+use forebay_policy::share::Remainder;
+use forebay_policy::{Cut as Cuts, Deal, Epoch, Formed, Picks, Received, Sequence};
 use forebay_recipe::{CopyName, Field, Values};
 
 use super::Client;
@@ -13,6 +14,7 @@ use super::run::{Failure, Feeding, Filling, Label, Made, Run, Source};
 use super::spec::{MIN_SLOTS, OnError, Share, Spec};
 use crate::Error;
 use crate::batch::{Finisher, Plan};
+use crate::cache::{Keep, Kept, Ticket};
 use crate::counters::{Counters, Gauge};
 use crate::decode::{Pixels, SLACK};
 use crate::error::{Fault, Stage};
@@ -30,12 +32,18 @@ pub(super) enum Task {
 pub(super) struct Prepare {
     pub(super) to: To,
     pub(super) name: CopyName,
+    /// It is more than padding.
+    pub(super) valid: bool,
     /// The sample is known to be bad: go to its neighbours at once.
     pub(super) substitute: bool,
     pub(super) room: u64,
     pub(super) pixels: Pixels,
     pub(super) spec: Arc<Spec>,
     pub(super) counters: Arc<Counters>,
+    /// What is kept of the sample, and what shall be.
+    pub(super) ticket: Arc<Ticket>,
+    pub(super) kept: Option<Arc<Kept>>,
+    pub(super) keep: Vec<Keep>,
 }
 
 /// Whom a sample is for.
@@ -47,12 +55,25 @@ pub(super) enum To {
     Stream { stream: u64, slot: u32 },
 }
 
+/// A batch of one rank.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) formed: Formed,
+    /// Positions of the other ranks in the same step.
+    pub(super) others: Vec<u64>,
+    /// How many at its end only fill it up.
+    pub(super) pads: usize,
+}
+
 /// What became of a [`Prepare`].
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) to: To,
     pub(super) failures: Vec<(u64, Stage, Fault)>,
     pub(super) made: Result<Arc<Made>, Pixels>,
+    /// The sample in its folder, and what its shelves get of it.
+    pub(super) at: u64,
+    pub(super) kept: Vec<(u64, Option<Arc<Kept>>)>,
 }
 
 #[derive(Debug)]
@@ -63,6 +84,8 @@ pub(super) struct JobState {
     fields: Vec<Field>,
     pub(super) counters: Arc<Counters>,
     pub(super) share: Share,
+    /// Its shelves in the cache.
+    pub(super) ticket: Arc<Ticket>,
     /// Samples in the largest batch that the share was planned for.
     pub(super) planned: u64,
     pub(super) arrived: Arc<Bell>,
@@ -108,6 +131,7 @@ impl JobState {
             finisher: Arc::new(finisher),
             counters: Arc::default(),
             share,
+            ticket: Arc::default(),
             arrived: Arc::new(arrived),
             runs: VecDeque::new(),
             filling: Vec::new(),
@@ -135,7 +159,9 @@ impl JobState {
     }
 
     fn cut(&self) -> Cuts {
-        Cuts::Every { batch: self.spec.batch, drop_last: self.spec.drop_last }
+        // What ranks leave out is decided where they are dealt.
+        let drop_last = self.spec.remainder == Remainder::Drop && self.spec.ranks == 1;
+        Cuts::Every { batch: self.spec.batch, drop_last }
     }
 
     /// Takes a larger share, for batches of up to `batch` samples.
@@ -146,12 +172,30 @@ impl JobState {
         (self.planned, self.share) = (batch, share);
     }
 
-    /// Opens a run over the job's own order.
-    pub(super) fn open_keyed(&mut self, epoch: u64, received: &forebay_policy::Received) -> u64 {
-        let n = self.spec.folder.len();
-        let order = Epoch::new(n, self.cut(), self.spec.late).resume(received);
-        let permutation = self.spec.shuffle.then(|| Permutation::new(n, self.spec.seed, epoch));
-        self.open(epoch, order, Source::Keyed(permutation), *received == Default::default())
+    /// Opens a run over the job's own order, or over a rank's share of what is left of it, of which `own` was
+    /// received.
+    pub(super) fn open_keyed(
+        &mut self,
+        sequence: Sequence,
+        epoch: u64,
+        received: &Received,
+        own: &Received,
+    ) -> u64 {
+        let fresh = *received == Received::default() && *own == Received::default();
+        if self.spec.ranks == 1 {
+            let order = Epoch::new(sequence.len(), self.cut(), self.spec.late).resume(received);
+            return self.open(epoch, order, Source::Keyed(sequence, None), fresh);
+        }
+        let deal = Deal::new(self.spec.rank(), sequence.len(), received);
+        let late = self.spec.late / u64::from(self.spec.ranks);
+        let order = Epoch::new(deal.len(), self.cut(), late).with_steps(deal.steps()).resume(own);
+        self.open(epoch, order, Source::Keyed(sequence, Some(deal)), fresh)
+    }
+
+    /// Opens a run of copies that a log names, batch by batch, after `base` of them.
+    pub(super) fn open_listed(&mut self, epoch: u64, base: u64) -> u64 {
+        let order = Epoch::open(Cuts::Given(VecDeque::new()), base, 0);
+        self.open(epoch, order, Source::Listed(VecDeque::new()), false)
     }
 
     /// Opens a run that is fed; `given` says whether each feeding is a batch.
@@ -284,7 +328,7 @@ impl JobState {
             }
         }
         loop {
-            let (run, position, name) = self.issue()?;
+            let (run, position, name, valid) = self.issue()?;
             let known = self.quarantine.contains_key(&name.sample);
             if known && self.spec.on_error == OnError::Skip {
                 if let Some(run) = self.run(run) {
@@ -303,20 +347,24 @@ impl JobState {
             return Some(Prepare {
                 to: To::Run { job: self.id, run, position },
                 name,
+                valid,
                 substitute: known && self.spec.on_error == OnError::Substitute,
                 room: self.share.sample_bytes - (SLACK as u64).min(self.share.sample_bytes),
                 pixels,
                 spec: self.spec.clone(),
                 counters: self.counters.clone(),
+                ticket: self.ticket.clone(),
+                kept: None,
+                keep: Vec::new(),
             });
         }
     }
 
     /// The lowest position that is not handed out, of this epoch or the next.
-    fn issue(&mut self) -> Option<(u64, u64, CopyName)> {
+    fn issue(&mut self) -> Option<(u64, u64, CopyName, bool)> {
         for run in &mut self.runs {
-            if let Some((position, name)) = run.issue(&self.spec) {
-                return Some((run.id, position, name));
+            if let Some((position, name, valid)) = run.issue(&self.spec) {
+                return Some((run.id, position, name, valid));
             }
         }
         // All of this epoch is in hand: begin the next, unless it depends on what the job does.
@@ -325,16 +373,19 @@ impl JobState {
                 if self.runs.len() == 1
                     && run.order.is_issued()
                     && run.fault.is_none()
-                    && matches!(run.source, Source::Keyed(_)) =>
+                    && matches!(run.source, Source::Keyed(..))
+                    // A draw takes longer than the lock may be held.
+                    && !matches!(self.spec.picks, Picks::Weighted(_)) =>
             {
                 run.epoch + 1
             }
             _ => return None,
         };
-        let id = self.open_keyed(next, &Default::default());
-        let spec = self.spec.clone();
-        let (position, name) = self.run(id)?.issue(&spec)?;
-        Some((id, position, name))
+        let (none, spec) = (Received::default(), self.spec.clone());
+        let sequence = Sequence::new(&spec.picks, spec.dataset.len(), spec.shuffle, spec.seed, next);
+        let id = self.open_keyed(sequence, next, &none, &none);
+        let (position, name, valid) = self.run(id)?.issue(&spec)?;
+        Some((id, position, name, valid))
     }
 
     /// Books what became of a sample.
@@ -343,7 +394,7 @@ impl JobState {
         let keep = self.spec.on_error != OnError::Raise;
         let mut first = None;
         for (sample, stage, fault) in failures {
-            let path = self.spec.folder.path(sample);
+            let path = self.spec.dataset.path(sample);
             // The epoch after may have tried it in the same moment: one sample is one failure.
             if !keep || !self.quarantine.contains_key(&sample) {
                 self.counters.failures.add(1);
@@ -407,7 +458,7 @@ impl JobState {
             }
             let Some(formed) = run.order.form() else { return };
             let made = formed.positions.iter().filter_map(|position| run.ready.remove(position)).collect();
-            let refused = self.assemble(at, formed, made, None);
+            let refused = self.assemble(at, Step { formed, others: Vec::new(), pads: 0 }, made, None);
             if !refused.is_empty() {
                 refused.into_iter().for_each(|made| self.give_made(made));
                 return;
@@ -420,10 +471,12 @@ impl JobState {
     pub(super) fn assemble(
         &mut self,
         at: usize,
-        formed: Formed,
+        step: Step,
         made: Vec<Arc<Made>>,
         stream: Option<u64>,
     ) -> Vec<Arc<Made>> {
+        let Step { formed, others, pads } = step;
+        let made_len = made.len();
         let plan = Plan::new(&self.fields, made.len(), |field, sample| made[sample].values[field].shape());
         let ragged = plan.columns.iter().find_map(|column| match &column.values {
             Values::Ragged(spans) if !self.spec.ragged => Some(spans),
@@ -448,10 +501,11 @@ impl JobState {
         let run = run.id;
         let Some(slot) = self.take_slot(plan.bytes) else { unreachable!("a slot was free") };
         let label = Label {
+            names: made.iter().map(|made| made.name).collect(),
+            valid: made.iter().enumerate().map(|(at, made)| made.valid && at + pads < made_len).collect(),
             positions: formed.positions,
-            samples: made.iter().map(|made| made.sample).collect(),
-            valid: made.iter().map(|made| made.valid).collect(),
             skipped: formed.skipped,
+            others,
             plan,
         };
         self.filling.push(Arc::new(Filling {
@@ -567,7 +621,7 @@ mod tests {
     use super::*;
     use crate::batch::Value;
     use crate::decode::jpeg::{Subsampling, encode};
-    use crate::storage::Folder;
+    use crate::storage::{Dataset, Folder};
     use forebay_recipe::{Drawn, Output, Recipe, Rect};
 
     const SAMPLE: u64 = 4 * 4 * 3;
@@ -581,11 +635,15 @@ mod tests {
         std::fs::write(class.join("a.jpg"), bytes).expect("written");
         let recipe = r#"{"steps": [{"op": "center_crop", "height": 4, "width": 4}]}"#;
         let spec = Spec {
-            folder: Arc::new(Folder::open(dir.path(), 1, &|_| ()).expect("a dataset")),
+            dataset: Arc::new(Dataset::from(Folder::open(dir.path(), 1, &|_| ()).expect("a dataset"))),
+            picks: Picks::All,
             recipe: Recipe::from_json(recipe).expect("a recipe"),
             output: Output::default(),
             batch: 1,
-            drop_last: false,
+            remainder: Remainder::Pad,
+            rank: 0,
+            ranks: 1,
+            group: String::new(),
             late: 0,
             seed: 0,
             shuffle: false,
@@ -603,11 +661,12 @@ mod tests {
     fn begin(job: &mut JobState, position: u64) -> Arc<Filling> {
         let mut pixels = Pixels::default();
         pixels.reset(Rect::whole(4, 4), 3, 1 << 20).expect("room");
-        let drawn = Drawn { width: 4, height: 4, ops: Vec::new(), erasures: Vec::new() };
+        let drawn = Drawn { width: 4, height: 4, ops: Vec::new(), prefix: 0, erasures: Vec::new() };
+        let name = CopyName { seed: 0, sample: 0, generation: 0, occurrence: 0 };
         let values = vec![Value::Image(pixels), Value::Class(0)];
-        let made = vec![Arc::new(Made { sample: 0, valid: true, drawn, values })];
+        let made = vec![Arc::new(Made { name, valid: true, drawn, values, spare: None })];
         let formed = Formed { positions: vec![position], skipped: Vec::new() };
-        assert!(job.assemble(0, formed, made, None).is_empty());
+        assert!(job.assemble(0, Step { formed, others: Vec::new(), pads: 0 }, made, None).is_empty());
         job.filling.last().expect("it was begun").clone()
     }
 

@@ -18,12 +18,12 @@ mod run;
 mod spec;
 mod stream;
 
-pub use forebay_policy::share::{Level, Order};
+pub use forebay_policy::share::{Level, Order, Remainder};
 pub use handle::{Job, Next};
 pub use run::{Failure, Feeding};
-pub use spec::{MIN_SLOTS, OnError, Share, Sharing, Spec};
+pub use spec::{MIN_SLOTS, OnError, Share, Sharing, Spec, remainder};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -33,10 +33,11 @@ use std::time::Instant;
 use forebay_arena::Room;
 use forebay_recipe::CopyName;
 
-use crate::batch::{Finisher, Value};
+use crate::batch::{Finisher, Image, Value};
+use crate::cache::{Cache, Keep, Look};
 use crate::counters::{Counter, Gauge};
 use crate::error::{Fault, Stage};
-use crate::prepare::{self, Preparer};
+use crate::prepare::{self, Prepared, Preparer};
 use crate::{Config, Error, Result};
 use bell::Bell;
 use job::{JobState, Outcome, Prepare, Task, To};
@@ -65,10 +66,13 @@ struct Shared {
     work: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     jobs: BTreeMap<u64, JobState>,
     streams: BTreeMap<u64, StreamState>,
+    cache: Cache<(Client, Prepare)>,
+    /// Work that waited for a sample that another thread made.
+    resumed: VecDeque<(Client, Prepare)>,
     next_job: u64,
     next_stream: u64,
     /// The job served last, so that each of a stream gets its turn.
@@ -92,11 +96,13 @@ enum Client {
 impl Engine {
     /// An engine without threads; they start with the first epoch.
     pub fn new(config: Config) -> Self {
+        let gauge: Arc<Gauge> = Arc::default();
+        let cache = Cache::new(config.cache, gauge.clone());
         let shared = Shared {
             config,
-            gauge: Arc::default(),
+            gauge,
             idle_ns: Counter::default(),
-            state: Mutex::default(),
+            state: Mutex::new(State::new(cache)),
             work: Condvar::new(),
         };
         Engine { shared: Arc::new(shared), threads: Mutex::default(), pid: std::process::id() }
@@ -123,6 +129,11 @@ impl Engine {
         state.streams.values().map(|stream| (stream.root().to_path_buf(), stream.facts())).collect()
     }
 
+    /// Bytes of files and of pixels that it keeps.
+    pub fn kept(&self) -> [u64; 2] {
+        self.shared.lock().cache.facts()
+    }
+
     /// Whether no job draws from it.
     pub fn is_idle(&self) -> bool {
         self.shared.lock().jobs.is_empty()
@@ -130,9 +141,7 @@ impl Engine {
 
     /// Adds a job, if the budget has room for it.
     pub fn join(self: &Arc<Self>, spec: Spec) -> Result<Job> {
-        if spec.batch == 0 {
-            return Err(Error::Invalid("a batch needs at least one sample".into()));
-        }
+        spec.check()?;
         let finisher = Finisher::new(&spec.recipe, spec.output)?;
         let bell = if spec.lend { Bell::pollable() } else { Ok(Bell::default()) };
         let bell = bell.map_err(|e| Error::Invalid(format!("no descriptor is left for the job: {e}")))?;
@@ -155,6 +164,13 @@ impl Engine {
         let mut job = JobState::new(id, spec, finisher, share, bell, self.shared.gauge.clone());
         let (arrived, counters) = (job.arrived.clone(), job.counters.clone());
         let seated = state.seat(&mut job, config.threads as u64, &self.shared.gauge);
+        let level = job.spec.level();
+        job.ticket = state.cache.join(&job.spec.dataset, &job.spec.recipe, level, job.spec.samples()).into();
+        if let Some((stream, _)) = job.seat
+            && let Some(stream) = state.streams.get_mut(&stream)
+        {
+            stream.set_ticket(&job);
+        }
         state.enter(job.client());
         state.jobs.insert(id, job);
         if let Err(error) = seated {
@@ -260,7 +276,7 @@ impl Shared {
                     self.gauge.add(after.saturating_sub(before));
                     self.gauge.sub(before.saturating_sub(after));
                     let mut state = self.lock();
-                    state.settle(outcome);
+                    state.settle(outcome, &self.config);
                     state
                 }
             };
@@ -290,6 +306,10 @@ impl Shared {
             filling.finisher.write(&values[field], drawn, &mut piece);
             drop(piece);
             whole = whole.or_else(|| cut.take());
+        }
+        if made.is_empty() {
+            // A batch without samples has no last piece.
+            whole = cut.take();
         }
         drop(made);
         let mut free = Vec::new();
@@ -350,8 +370,53 @@ impl Shared {
 }
 
 impl State {
-    /// The next piece of work, for the stream that the cores have served least, each of its jobs in turn.
+    fn new(cache: Cache<(Client, Prepare)>) -> Self {
+        State {
+            jobs: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            cache,
+            resumed: VecDeque::new(),
+            next_job: 0,
+            next_stream: 0,
+            turn: 0,
+            served: BTreeMap::new(),
+            reserved: 0,
+            idle: 0,
+            stopping: false,
+            broken: None,
+        }
+    }
+
+    /// The next piece of work that need not wait for what another thread makes.
     fn task(&mut self) -> Option<(Client, Task)> {
+        loop {
+            let (client, mut task) = match self.resumed.pop_front() {
+                Some((client, task)) => (client, task),
+                None => match self.choose()? {
+                    (client, Task::Prepare(task)) => (client, task),
+                    other => return Some(other),
+                },
+            };
+            let place = task.spec.dataset.place(task.name.sample);
+            if task.substitute {
+                return Some((client, Task::Prepare(task)));
+            }
+            match self.cache.look(&task.ticket, place) {
+                Look::Make(kept, keep) => (task.kept, task.keep) = (kept, keep),
+                Look::Busy => {
+                    let ticket = task.ticket.clone();
+                    if let Some(again) = self.cache.park(&ticket, place, (client, task)) {
+                        self.resumed.push_front(again);
+                    }
+                    continue;
+                }
+            }
+            return Some((client, Task::Prepare(task)));
+        }
+    }
+
+    /// The next piece of work, for the stream that the cores have served least, each of its jobs in turn.
+    fn choose(&mut self) -> Option<(Client, Task)> {
         let mut jobs: Vec<(u64, bool, u64)> = Vec::with_capacity(self.jobs.len());
         for (&id, job) in &self.jobs {
             let served = self.served.get(&job.client()).copied().unwrap_or_default();
@@ -416,11 +481,12 @@ impl State {
         if job.seat.is_none() {
             self.served.remove(&job.client());
         }
+        self.cache.leave(&job.ticket, &job.spec.dataset, job.spec.samples());
         if let Some((id, bit)) = job.seat {
             let waiting = job.take_waiting();
             let empty = self.streams.get_mut(&id).is_some_and(|stream| {
                 waiting.into_iter().for_each(|made| stream.give(made));
-                stream.leave(bit)
+                stream.leave(bit, job.spec.rank)
             });
             if empty {
                 self.streams.remove(&id);
@@ -433,9 +499,14 @@ impl State {
         Some(job)
     }
 
-    /// Pools hold what jobs have left of the budget, each as much as it can use.
+    /// The cache and the pools hold what jobs have left of the budget, each as much as it can use.
     fn share_out(&mut self, config: &Config) {
-        let mut left = (config.memory - config.scratch()).saturating_sub(self.reserved);
+        if self.jobs.is_empty() && !config.keep {
+            self.cache.clear();
+        }
+        let room = (config.memory - config.scratch()).saturating_sub(self.reserved);
+        let appetite = self.streams.values().map(StreamState::appetite).fold(0, u64::saturating_add);
+        let mut left = self.cache.plan(room, appetite);
         let mut streams: Vec<&mut StreamState> = self.streams.values_mut().collect();
         streams.sort_by_key(|stream| stream.appetite());
         let count = streams.len() as u64;
@@ -446,7 +517,12 @@ impl State {
         }
     }
 
-    fn settle(&mut self, outcome: Outcome) {
+    fn settle(&mut self, mut outcome: Outcome, config: &Config) {
+        let kept = std::mem::take(&mut outcome.kept);
+        self.resumed.extend(self.cache.settle(outcome.at, kept));
+        if self.cache.take_stale() {
+            self.share_out(config);
+        }
         match outcome.to {
             To::Run { job, run, position } => {
                 if let Some(job) = self.jobs.get_mut(&job) {
@@ -471,37 +547,54 @@ impl State {
 
 /// Makes a sample, or with [`OnError::Substitute`] one of its neighbours.
 fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
-    let Prepare { to, name, substitute, room, mut pixels, spec, counters } = task;
+    let Prepare { to, name, valid, substitute, room, mut pixels, spec, counters, kept, keep, .. } = task;
     let mut failures = Vec::new();
     let mut made = None;
     let tries = if spec.on_error == OnError::Substitute { NEIGHBOURS } else { 0 };
     for offset in u64::from(substitute)..=tries {
-        let sample = (name.sample + offset) % spec.folder.len();
+        let own = offset == 0;
+        let name = CopyName { sample: (name.sample + offset) % spec.dataset.len(), ..name };
         let order = prepare::Order {
-            folder: &spec.folder,
+            dataset: &spec.dataset,
             recipe: &spec.recipe,
-            name: &CopyName { sample, ..name },
+            name: &name,
             room,
+            kept: kept.as_ref().filter(|_| own),
+            keep: if own { &keep } else { &[] },
             counters: &counters,
         };
         let attempt = catch_unwind(AssertUnwindSafe(|| preparer.prepare(&order, &mut pixels)));
         match attempt {
-            Ok(Ok(drawn)) => {
-                made = Some((sample, offset == 0, drawn));
+            Ok(Ok(prepared)) => {
+                made = Some((name, valid && own, prepared));
                 break;
             }
-            Ok(Err((stage, fault))) => failures.push((sample, stage, fault)),
-            Err(panic) => failures.push((sample, Stage::Augment, Fault::Corrupt(message(&*panic)))),
+            Ok(Err((stage, fault))) => failures.push((name.sample, stage, fault)),
+            Err(panic) => failures.push((name.sample, Stage::Augment, Fault::Corrupt(message(&*panic)))),
         }
     }
+    let (_, at) = spec.dataset.place(name.sample);
+    let mut kept = Vec::new();
     let made = match made {
-        Some((sample, valid, drawn)) => {
-            let target = Value::Class(i64::from(spec.folder.target(sample)));
-            Ok(Arc::new(Made { sample, valid, drawn, values: vec![Value::Image(pixels), target] }))
+        Some((name, valid, Prepared { drawn, image, kept: forms })) => {
+            kept = forms;
+            let target = Value::Class(i64::from(spec.dataset.target(name.sample)));
+            let (image, spare) = match image {
+                Some(image) => (Value::Kept(Image::new(image)), Some(pixels)),
+                None => (Value::Image(pixels), None),
+            };
+            Ok(Arc::new(Made { name, valid, drawn, values: vec![image, target], spare }))
         }
         None => Err(pixels),
     };
-    Outcome { to, failures, made }
+    // Who waits is told also where nothing came of it.
+    for keep in keep {
+        let (Keep::Encoded(shelf) | Keep::Decoded(shelf, _)) = keep;
+        if kept.iter().all(|(other, _)| *other != shelf) {
+            kept.push((shelf, None));
+        }
+    }
+    Outcome { to, failures, made, at, kept }
 }
 
 fn message(panic: &(dyn std::any::Any + Send)) -> String {

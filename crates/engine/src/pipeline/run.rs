@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use forebay_arena::{Buffer, Cut};
-use forebay_policy::{Epoch, Permutation};
+use forebay_policy::{Deal, Epoch, Sequence};
 use forebay_recipe::{CopyName, Drawn};
 
 use super::spec::Spec;
@@ -16,19 +16,24 @@ use crate::decode::Pixels;
 /// An augmented sample, waiting for its batch.
 #[derive(Debug)]
 pub(super) struct Made {
-    pub(super) sample: u64,
+    pub(super) name: CopyName,
     pub(super) valid: bool,
     pub(super) drawn: Drawn,
     /// In the order of the recipe's fields.
     pub(super) values: Vec<Value>,
+    /// Memory that was not needed: the image is served as the cache has it. It counts as in use all the same,
+    /// or nothing would bound how far a job works ahead.
+    pub(super) spare: Option<Pixels>,
 }
 
 impl Made {
     /// The memory to use again.
     pub(super) fn into_pixels(self) -> Option<Pixels> {
-        self.values.into_iter().find_map(|value| match value {
-            Value::Image(pixels) => Some(pixels),
-            Value::Class(_) => None,
+        self.spare.or_else(|| {
+            self.values.into_iter().find_map(|value| match value {
+                Value::Image(pixels) => Some(pixels),
+                Value::Kept(_) | Value::Class(_) => None,
+            })
         })
     }
 }
@@ -115,9 +120,10 @@ impl Filling {
 pub(super) struct Label {
     pub(super) plan: Plan,
     pub(super) positions: Vec<u64>,
-    pub(super) samples: Vec<u64>,
+    pub(super) names: Vec<CopyName>,
     pub(super) valid: Vec<bool>,
     pub(super) skipped: Vec<u64>,
+    pub(super) others: Vec<u64>,
 }
 
 /// A sample that could not be made.
@@ -151,8 +157,10 @@ pub struct Feeding {
 /// Where a run's samples come from.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// The keyed order; `None` is the dataset's own.
-    Keyed(Option<Permutation>),
+    /// The order of the epoch, or a rank's share of it.
+    Keyed(Sequence, Option<Deal>),
+    /// A log names the copies.
+    Listed(VecDeque<(CopyName, bool)>),
     /// A sampler in the job's process feeds them.
     Fed {
         /// Positions still to be passed over when resuming.
@@ -208,19 +216,41 @@ impl Run {
         }
     }
 
-    /// The next position to prepare, with the name of its copy.
-    pub(super) fn issue(&mut self, spec: &Spec) -> Option<(u64, CopyName)> {
+    /// The next position to prepare, with the name of its copy, and whether it is more than padding.
+    pub(super) fn issue(&mut self, spec: &Spec) -> Option<(u64, CopyName, bool)> {
         if self.fault.is_some() {
             return None;
         }
         let position = self.order.issue()?;
-        let (sample, occurrence) = match &mut self.source {
-            Source::Keyed(None) => (position, 0),
-            Source::Keyed(Some(permutation)) => (permutation.at(position), 0),
-            Source::Fed { samples, .. } => samples.pop_front().expect("the order knows only fed positions"),
+        let (sample, occurrence, valid) = match &mut self.source {
+            Source::Keyed(sequence, None) => {
+                let (sample, occurrence) = sequence.at(position);
+                (sample, occurrence, true)
+            }
+            Source::Keyed(sequence, Some(deal)) => {
+                let place = deal.at(position);
+                let (sample, occurrence) = sequence.at(place.position);
+                (sample, occurrence + place.repeat, place.repeat == 0)
+            }
+            Source::Fed { samples, .. } => {
+                let (sample, occurrence) = samples.pop_front().expect("the order knows only fed positions");
+                (sample, occurrence, true)
+            }
+            Source::Listed(copies) => {
+                let (name, valid) = copies.pop_front().expect("the order knows only listed positions");
+                return Some((position, name, valid));
+            }
             Source::Shared { .. } => return None,
         };
-        Some((position, CopyName { seed: spec.seed, sample, generation: self.epoch, occurrence }))
+        Some((position, CopyName { seed: spec.seed, sample, generation: self.epoch, occurrence }, valid))
+    }
+
+    /// Adds a batch that a log names.
+    pub(super) fn list(&mut self, copies: Vec<(CopyName, bool)>) {
+        let Source::Listed(listed) = &mut self.source else { return };
+        self.told = false;
+        self.order.feed(copies.len() as u64);
+        listed.extend(copies);
     }
 
     /// Adds what a sampler yielded.
@@ -245,7 +275,12 @@ impl Run {
 
     /// Whether nothing more can come before the sampler feeds more.
     pub(super) fn is_hungry(&self) -> bool {
-        matches!(&self.source, Source::Fed { samples, .. } if samples.is_empty())
+        let starved = match &self.source {
+            Source::Fed { samples, .. } => samples.is_empty(),
+            Source::Listed(copies) => copies.is_empty(),
+            _ => false,
+        };
+        starved
             && !self.order.is_closed()
             && self.filling == 0
             && self.done.is_empty()

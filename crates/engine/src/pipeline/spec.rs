@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
-use forebay_policy::share::{Level, Order};
+use forebay_policy::share::{Level, Order, Remainder};
+use forebay_policy::{Picks, Rank};
 use forebay_recipe::{Field, Output, Recipe};
 
 use crate::batch::{COLUMN_ALIGN, Finisher};
 use crate::decode::SLACK;
-use crate::storage::Folder;
+use crate::storage::Dataset;
 use crate::{Error, Result};
 
 /// Two batches to lend and one in transit.
 pub const MIN_SLOTS: u64 = 3;
 /// One more lets the next batch be finished while the job is slow to ask.
 const WANTED_SLOTS: u64 = 4;
+
+/// Ranks that one job may have.
+const MOST_RANKS: u32 = 1 << 16;
 
 /// A slot that is mapped is a multiple of it, on every machine.
 const PAGE: u64 = 1 << 16;
@@ -42,19 +46,37 @@ impl OnError {
     }
 }
 
+/// Reads `pad`, `drop` or `uneven`.
+pub fn remainder(text: &str) -> Result<Remainder> {
+    match text {
+        "pad" => Ok(Remainder::Pad),
+        "drop" => Ok(Remainder::Drop),
+        "uneven" => Ok(Remainder::Uneven),
+        other => Err(Error::Invalid(format!("remainder {other:?} is not known"))),
+    }
+}
+
 /// What a job draws.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// The samples.
-    pub folder: Arc<Folder>,
+    pub dataset: Arc<Dataset>,
+    /// Which of them it takes in an epoch.
+    pub picks: Picks,
     /// What is done to them.
     pub recipe: Recipe,
     /// What the batch should be.
     pub output: Output,
     /// Samples in a batch.
     pub batch: u64,
-    /// Leave out a last batch that is shorter.
-    pub drop_last: bool,
+    /// What becomes of samples that do not fill a step of all ranks.
+    pub remainder: Remainder,
+    /// Which rank this is.
+    pub rank: u32,
+    /// Ranks that train together, step by step.
+    pub ranks: u32,
+    /// Names the job that a rank belongs to, where a shared stream deals its steps.
+    pub group: String,
     /// How many positions a sample may come late.
     pub late: u64,
     /// Names order and copies.
@@ -109,9 +131,38 @@ impl Sharing {
 }
 
 impl Spec {
-    /// How it shares, if copies of its recipe can be shared: their size must not vary.
+    /// How it shares, if copies of its recipe can be shared: their size must not vary, and no sample may come
+    /// twice in an epoch.
     pub fn sharing(&self) -> Option<Sharing> {
-        self.share.filter(|_| self.recipe.output_size().is_some())
+        self.share.filter(|_| self.recipe.output_size().is_some() && self.picks.subset().is_some())
+    }
+
+    /// The last form that it has in common with others.
+    pub(super) fn level(&self) -> Level {
+        self.share.map_or(Level::Augmented, |sharing| sharing.level)
+    }
+
+    /// Samples in an epoch of all ranks.
+    pub fn samples(&self) -> u64 {
+        self.picks.len(self.dataset.len())
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        Rank { rank: self.rank, ranks: self.ranks, batch: self.batch, remainder: self.remainder }
+    }
+
+    /// Checks what no type says.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.batch == 0 {
+            return Err(Error::Invalid("a batch needs at least one sample".into()));
+        }
+        if self.rank >= self.ranks || self.ranks > MOST_RANKS {
+            return Err(Error::Invalid(format!("there is no rank {} of {}", self.rank, self.ranks)));
+        }
+        self.batch
+            .checked_mul(self.ranks.into())
+            .ok_or_else(|| Error::Invalid("a step of all ranks is too large".into()))?;
+        self.picks.check(self.dataset.len()).map_err(|error| Error::Invalid(error.to_string()))
     }
 
     /// Size of a slot that holds `bytes`: whole pages where they are mapped.

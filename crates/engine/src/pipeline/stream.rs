@@ -4,19 +4,20 @@
 //! from its draw until its batch is finished; whoever comes last gives the memory back. Pools take what the
 //! jobs have left of the budget, and shrink when another job joins.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_policy::share::{self, Demand, Effect, Join, Remainder, Stream};
+use forebay_policy::share::{self, Demand, Effect, Join, Stream};
 use forebay_policy::{Dice, Formed, Received};
 use forebay_recipe::CopyName;
 
-use super::job::{JobState, Outcome, Prepare, To};
+use super::job::{JobState, Outcome, Prepare, Step, To};
 use super::run::{Failure, Made, Source};
 use super::spec::{OnError, Sharing, Spec};
+use crate::cache::Ticket;
 use crate::counters::{Counters, Gauge};
 use crate::decode::{Pixels, SLACK};
 use crate::error::{Fault, Stage};
@@ -35,18 +36,57 @@ pub(super) struct Key {
 
 impl Key {
     pub(super) fn new(spec: &Spec) -> Self {
-        Key { dataset: spec.folder.fingerprint(), copies: spec.recipe.fingerprint(), on_error: spec.on_error }
+        Key {
+            dataset: spec.dataset.fingerprint().into(),
+            copies: spec.recipe.fingerprint(),
+            on_error: spec.on_error,
+        }
     }
 }
 
 /// A job's place in a stream.
 #[derive(Debug)]
 struct Seat {
-    job: u64,
+    spec: Arc<Spec>,
+    ranks: Vec<Rank>,
     counters: Arc<Counters>,
+    ticket: Arc<Ticket>,
     demand: Demand,
-    /// What it has drawn for its next step, by position.
+    /// What it has drawn for its next step, by position, and what fills that up.
     hand: HashMap<u64, Arc<Made>>,
+    pads: VecDeque<Arc<Made>>,
+}
+
+/// One process of a job.
+#[derive(Debug, Default)]
+struct Rank {
+    /// The engine's job, while it is connected.
+    job: Option<u64>,
+    /// The epoch that it wants to begin when all others do, and what the job received of that.
+    start: Option<(u64, Received)>,
+}
+
+impl Seat {
+    /// The rank whose pace is the job's.
+    fn first(&self) -> Option<usize> {
+        self.ranks.iter().position(|rank| rank.job.is_some())
+    }
+
+    /// Samples per second that all ranks could use.
+    fn per_sec(&self, now: f64) -> Option<f64> {
+        self.demand.per_sec(now).map(|one| one * self.ranks.len() as f64)
+    }
+}
+
+/// What became of a rank's wish to begin.
+#[derive(Debug, PartialEq)]
+pub(super) enum Begin {
+    /// The epoch has begun.
+    Now,
+    /// Other ranks are not there yet.
+    Later,
+    /// Ranks do not agree; these jobs wait in vain.
+    Never(Vec<u64>, String),
 }
 
 /// How fast copies are made. No job gets more of them than that, however much faster it could be: a loop that
@@ -105,7 +145,7 @@ impl StreamState {
         let (seed, clock) = (random.hash_one(0), random.hash_one(1));
         Ok(StreamState {
             key,
-            policy: Stream::new(spec.folder.len(), 0, seed, clock).map_err(refused)?,
+            policy: Stream::new(spec.dataset.len(), 0, seed, clock).map_err(refused)?,
             spec,
             dice: Dice::new(random.hash_one(2)),
             opened: Instant::now(),
@@ -123,53 +163,111 @@ impl StreamState {
 
     pub(super) fn join(&mut self, job: &JobState, sharing: Sharing) -> Result<u32> {
         let spec = &job.spec;
+        if spec.ranks > 1
+            && let Some((&bit, seat)) = self.seats.iter_mut().find(|(_, seat)| seat.spec.group == spec.group)
+        {
+            let of = |spec: &Spec| (spec.rank().ranks, spec.batch, spec.remainder, spec.seed, spec.shuffle);
+            let shares = |sharing: Sharing| (sharing.order, sharing.level, sharing.mixing);
+            let same = of(&seat.spec) == of(spec)
+                && seat.spec.share.map(shares) == Some(shares(sharing))
+                && seat.spec.picks == spec.picks;
+            let rank = &mut seat.ranks[(spec.rank as usize).min(seat.spec.ranks as usize - 1)];
+            if !same || rank.job.is_some() {
+                let what =
+                    if same { "is there already" } else { "has other arguments than the ranks before it" };
+                return Err(Error::Invalid(format!("rank {} of job {} {what}", spec.rank, spec.group)));
+            }
+            *rank = Rank { job: Some(job.id), start: None };
+            return Ok(bit);
+        }
         let join = Join {
             batch: u32::try_from(spec.batch)
                 .map_err(|_| Error::Invalid("a batch is too large to be shared".into()))?,
-            ranks: 1,
-            remainder: if spec.drop_last { Remainder::Drop } else { Remainder::Pad },
+            ranks: spec.ranks,
+            remainder: spec.remainder,
             order: sharing.order,
             level: sharing.level,
             mixing: sharing.mixing,
             seed: spec.seed,
             shuffle: spec.shuffle,
-            subset: None,
+            subset: spec.picks.subset().flatten(),
             used_to: sharing.before.filter(|(seed, _)| *seed == self.policy.seed()).map(|(_, clock)| clock),
         };
         let bit = self.policy.join(join).map_err(refused)?;
+        let mut ranks: Vec<Rank> = (0..spec.ranks).map(|_| Rank::default()).collect();
+        ranks[spec.rank as usize].job = Some(job.id);
         let seat = Seat {
-            job: job.id,
+            spec: spec.clone(),
+            ranks,
             counters: job.counters.clone(),
+            ticket: job.ticket.clone(),
             demand: Demand::default(),
             hand: HashMap::new(),
+            pads: VecDeque::new(),
         };
         self.seats.insert(bit, seat);
         Ok(bit)
     }
 
+    /// The shelves that a job's copies are made from.
+    pub(super) fn set_ticket(&mut self, job: &JobState) {
+        if let Some((_, bit)) = job.seat
+            && let Some(seat) = self.seats.get_mut(&bit)
+        {
+            seat.ticket = job.ticket.clone();
+        }
+    }
+
     /// Whether it is the last that leaves.
-    pub(super) fn leave(&mut self, bit: u32) -> bool {
+    pub(super) fn leave(&mut self, bit: u32, rank: u32) -> bool {
+        let Some(seat) = self.seats.get_mut(&bit) else { return self.seats.is_empty() };
+        seat.ranks[rank as usize] = Rank::default();
+        if seat.first().is_some() {
+            return false;
+        }
         self.policy.leave(bit);
         self.apply();
         if let Some(seat) = self.seats.remove(&bit) {
-            seat.hand.into_values().for_each(|made| self.give(made));
+            seat.hand.into_values().chain(seat.pads).for_each(|made| self.give(made));
         }
         self.seats.is_empty()
     }
 
-    pub(super) fn begin(&mut self, bit: u32, epoch: u64, received: &Received) -> Result<()> {
+    /// A rank wants to begin an epoch after what its job received of it. It begins when all ranks want it.
+    pub(super) fn begin(&mut self, bit: u32, rank: u32, epoch: u64, received: &Received) -> Result<Begin> {
+        let Some(seat) = self.seats.get_mut(&bit) else { return Err(Error::Closed) };
+        seat.ranks[rank as usize].start = Some((epoch, received.clone()));
+        if seat.ranks.iter().any(|rank| rank.start.is_none()) {
+            return Ok(Begin::Later);
+        }
+        let starts: Vec<(u64, Received)> =
+            seat.ranks.iter_mut().filter_map(|rank| rank.start.take()).collect();
+        if starts.iter().any(|start| *start != starts[0]) {
+            let jobs = seat.ranks.iter().filter_map(|rank| rank.job).collect();
+            let steps: Vec<String> = starts
+                .iter()
+                .map(|(epoch, received)| format!("{} of epoch {epoch}", received.count()))
+                .collect();
+            let why = format!(
+                "the ranks of job {} want to go on from different places (samples received: {}); load one state in all of them",
+                seat.spec.group,
+                steps.join(", ")
+            );
+            return Ok(Begin::Never(jobs, why));
+        }
         // Only what is skipped stays out: the others are told, and may try again.
         if self.spec.on_error != OnError::Skip {
             self.policy.forgive();
         }
         self.policy.begin(bit, epoch, received).map_err(refused)?;
         self.apply();
-        let Some(seat) = self.seats.get_mut(&bit) else { return Ok(()) };
+        let Some(seat) = self.seats.get_mut(&bit) else { return Ok(Begin::Now) };
         seat.demand.returned();
-        let demand = seat.demand.per_sec(self.opened.elapsed().as_secs_f64());
+        let demand = seat.per_sec(self.opened.elapsed().as_secs_f64());
         self.policy.set_demand(bit, self.pace.cap(demand));
-        std::mem::take(&mut seat.hand).into_values().for_each(|made| self.give(made));
-        Ok(())
+        let hand = std::mem::take(&mut seat.hand).into_values().chain(std::mem::take(&mut seat.pads));
+        hand.collect::<Vec<_>>().into_iter().for_each(|made| self.give(made));
+        Ok(Begin::Now)
     }
 
     /// Seed and clock, for states.
@@ -179,7 +277,7 @@ impl StreamState {
 
     /// The folder it serves.
     pub(super) fn root(&self) -> &Path {
-        self.spec.folder.root()
+        self.spec.dataset.root()
     }
 
     /// Jobs, copies in the pool, and how many it may hold.
@@ -189,29 +287,29 @@ impl StreamState {
 
     /// The job asks. One in another process says itself for how long it was busy with how many samples: it
     /// is sent its next batch before it asks for it.
-    pub(super) fn asked(&mut self, bit: u32, busy: Option<(Duration, u64)>) {
+    pub(super) fn asked(&mut self, bit: u32, rank: u32, busy: Option<(Duration, u64)>) {
         let now = self.opened.elapsed().as_secs_f64();
-        if let Some(seat) = self.seats.get_mut(&bit) {
+        if let Some(seat) = self.seats.get_mut(&bit).filter(|seat| seat.first() == Some(rank as usize)) {
             if let Some((busy, samples)) = busy {
                 seat.demand.took(now - busy.as_secs_f64(), samples);
             }
             seat.demand.asked(now);
         }
         for (&bit, seat) in &self.seats {
-            self.policy.set_demand(bit, self.pace.cap(seat.demand.per_sec(now)));
+            self.policy.set_demand(bit, self.pace.cap(seat.per_sec(now)));
         }
     }
 
-    pub(super) fn took(&mut self, bit: u32, samples: u64) {
+    pub(super) fn took(&mut self, bit: u32, rank: u32, samples: u64) {
         let now = self.opened.elapsed().as_secs_f64();
-        if let Some(seat) = self.seats.get_mut(&bit) {
+        if let Some(seat) = self.seats.get_mut(&bit).filter(|seat| seat.first() == Some(rank as usize)) {
             seat.demand.took(now, samples);
         }
     }
 
     /// Bytes that it can make use of.
     pub(super) fn appetite(&self) -> u64 {
-        self.spec.folder.len().saturating_mul(self.sample_bytes)
+        self.spec.dataset.len().saturating_mul(self.sample_bytes)
     }
 
     /// Sets how many bytes the pool may hold.
@@ -235,15 +333,21 @@ impl StreamState {
             self.gauge.add(self.sample_bytes);
             Pixels::default()
         });
-        let counters = self.seats.get(&job).map(|seat| seat.counters.clone()).unwrap_or_default();
+        let seat = self.seats.get(&job);
+        let counters = seat.map(|seat| seat.counters.clone()).unwrap_or_default();
+        let ticket = seat.map(|seat| seat.ticket.clone()).unwrap_or_default();
         Some(Prepare {
             to: To::Stream { stream: id, slot },
             name: CopyName { seed, sample, generation, occurrence },
+            valid: true,
             substitute: self.failures.contains_key(&sample) && self.spec.on_error == OnError::Substitute,
             room: self.sample_bytes - (SLACK as u64).min(self.sample_bytes),
             pixels,
             spec: self.spec.clone(),
             counters,
+            ticket,
+            kept: None,
+            keep: Vec::new(),
         })
     }
 
@@ -273,10 +377,12 @@ impl StreamState {
     fn apply(&mut self) {
         for effect in self.policy.effects() {
             match effect {
-                Effect::Draw { job, slot, position } => {
+                Effect::Draw { job, slot, position, pad } => {
                     let copy = self.copies[slot as usize].clone();
-                    if let (Some(seat), Some(made)) = (self.seats.get_mut(&job), copy) {
-                        seat.hand.insert(position, made);
+                    match (self.seats.get_mut(&job), copy) {
+                        (Some(seat), Some(made)) if pad => seat.pads.push_back(made),
+                        (Some(seat), Some(made)) => _ = seat.hand.insert(position, made),
+                        _ => {}
                     }
                 }
                 Effect::Free { slot } => {
@@ -300,7 +406,7 @@ impl StreamState {
         let listed = if self.spec.on_error == OnError::Raise { None } else { Some(&self.failures) };
         listed.into_iter().flatten().map(|(&sample, (stage, fault))| Failure {
             sample,
-            path: self.spec.folder.path(sample),
+            path: self.spec.dataset.path(sample),
             stage: stage.to_string(),
             cause: fault.to_string(),
         })
@@ -308,67 +414,129 @@ impl StreamState {
 
     /// Opens, fills and finishes steps of every job as far as they go; `jobs` are the engine's.
     pub(super) fn pump(&mut self, id: u64, jobs: &mut BTreeMap<u64, JobState>) {
-        let bits: Vec<(u32, u64)> = self.seats.iter().map(|(&bit, seat)| (bit, seat.job)).collect();
-        for (bit, job) in bits {
-            if let Some(job) = jobs.get_mut(&job) {
-                self.pump_job(id, bit, job);
-            }
-        }
+        let bits: Vec<u32> = self.seats.keys().copied().collect();
+        bits.into_iter().for_each(|bit| self.pump_job(id, bit, jobs));
     }
 
-    fn pump_job(&mut self, id: u64, bit: u32, job: &mut JobState) {
-        let Some(run) = job.runs.front() else { return };
-        if run.fault.is_some() || run.halted {
+    /// Ranks that draw: those that want to begin another epoch, have left or failed do not.
+    fn drawing(&self, bit: u32, jobs: &BTreeMap<u64, JobState>) -> Vec<(usize, u64)> {
+        let ranks = self.seats.get(&bit).map(|seat| &seat.ranks[..]).unwrap_or_default();
+        let some = ranks.iter().enumerate().filter(|(_, rank)| rank.start.is_none());
+        let some = some.filter_map(|(at, rank)| Some((at, rank.job?)));
+        let draws = |job: &u64| {
+            let run = jobs.get(job).and_then(|job| job.runs.front());
+            run.is_some_and(|run| run.fault.is_none() && !run.halted)
+        };
+        some.filter(|(_, job)| draws(job)).collect()
+    }
+
+    fn pump_job(&mut self, id: u64, bit: u32, jobs: &mut BTreeMap<u64, JobState>) {
+        let ranks = self.drawing(bit, jobs);
+        if ranks.is_empty() {
             return;
         }
+        let threads = self.threads;
+        let all = |jobs: &BTreeMap<u64, JobState>, can: &dyn Fn(&JobState) -> bool| {
+            ranks.iter().all(|(_, job)| jobs.get(job).is_none_or(can))
+        };
         loop {
-            // One step in hand beside those being finished, as the job's share allows.
-            let steps = (job.share.samples.saturating_sub(self.threads) / job.spec.batch.max(1)).max(1);
-            if !self.policy.is_open(bit) && job.unfinished < steps {
+            // One step in hand beside those being finished, as the job's share allows. Ranks go in step: none is
+            // dealt more than the slowest has slots for.
+            let spare = |job: &JobState| {
+                let steps = (job.share.samples.saturating_sub(threads) / job.spec.batch.max(1)).max(1);
+                job.unfinished < steps
+            };
+            if !self.policy.is_open(bit) && all(jobs, &spare) {
                 self.policy.open(bit, &mut self.dice);
                 self.apply();
             }
-            if !self.policy.is_full(bit) || !job.has_slot() {
+            if !self.policy.is_full(bit) || !all(jobs, &JobState::has_slot) {
                 break;
             }
             let Some(step) = self.policy.take(bit) else { break };
-            let mut hand =
-                self.seats.get_mut(&bit).map(|seat| std::mem::take(&mut seat.hand)).unwrap_or_default();
-            let made: Vec<Arc<Made>> =
-                step.taken.iter().filter_map(|taken| hand.remove(&taken.position)).collect();
-            debug_assert_eq!(made.len(), step.taken.len(), "what was drawn is in hand");
-            hand.into_values().for_each(|made| self.give(made));
-            if self.raises(bit, &step.skipped, job) {
-                made.into_iter().for_each(|made| self.give(made));
+            if self.deal(id, bit, step, &ranks, jobs) {
                 break;
             }
-            let formed = Formed {
-                positions: step.taken.iter().map(|taken| taken.position).collect(),
-                skipped: step.skipped,
-            };
-            job.assemble(0, formed, made, Some(id)).into_iter().for_each(|made| self.give(made));
         }
-        if self.policy.is_over(bit) && !self.policy.is_open(bit) {
+        let over = self.policy.is_over(bit) && !self.policy.is_open(bit);
+        if over {
             let skipped = self.policy.skipped(bit);
-            self.raises(bit, &skipped, job);
-            job.runs[0].source = Source::Shared { over: true };
+            self.raises(bit, &skipped, &ranks, jobs);
         }
-        job.tell_end();
+        for (_, job) in ranks {
+            let Some(job) = jobs.get_mut(&job) else { continue };
+            if over {
+                job.runs[0].source = Source::Shared { over: true };
+            }
+            job.tell_end();
+        }
     }
 
-    /// Whether the job must be told of a failure instead of going on.
-    fn raises(&mut self, bit: u32, skipped: &[u64], job: &mut JobState) -> bool {
+    /// Begins the batches of a step, one for each rank; whether the job must be told of a failure instead.
+    fn deal(
+        &mut self,
+        id: u64,
+        bit: u32,
+        step: share::Step,
+        ranks: &[(usize, u64)],
+        jobs: &mut BTreeMap<u64, JobState>,
+    ) -> bool {
+        let Some(seat) = self.seats.get_mut(&bit) else { return true };
+        let (mut hand, mut pads) = (std::mem::take(&mut seat.hand), std::mem::take(&mut seat.pads));
+        let made = step.taken.iter().filter_map(|taken| match taken.valid {
+            true => hand.remove(&taken.position),
+            false => pads.pop_front(),
+        });
+        let mut made: Vec<Option<Arc<Made>>> = made.map(Some).collect();
+        debug_assert_eq!(made.len(), step.taken.len(), "what was drawn is in hand");
+        hand.into_values().chain(pads).for_each(|made| self.give(made));
+        let failed = self.raises(bit, &step.skipped, ranks, jobs);
+        let mut start = 0;
+        for (rank, &size) in step.sizes.iter().enumerate() {
+            let part = start..start + size as usize;
+            start = part.end;
+            let job = ranks.iter().find(|(at, _)| *at == rank).and_then(|(_, job)| jobs.get_mut(job));
+            let Some(job) = job.filter(|_| !failed) else { continue };
+            let others = step.taken[..part.start].iter().chain(&step.taken[part.end..]);
+            let mine = &step.taken[part.clone()];
+            let step = Step {
+                formed: Formed {
+                    positions: mine.iter().map(|taken| taken.position).collect(),
+                    skipped: step.skipped.clone(),
+                },
+                others: others.filter(|taken| taken.valid).map(|taken| taken.position).collect(),
+                pads: mine.iter().filter(|taken| !taken.valid).count(),
+            };
+            let part = made[part].iter_mut().filter_map(Option::take).collect();
+            job.assemble(0, step, part, Some(id)).into_iter().for_each(|made| self.give(made));
+        }
+        made.into_iter().flatten().for_each(|made| self.give(made));
+        failed
+    }
+
+    /// Whether a job must be told of a failure instead of going on.
+    fn raises(
+        &mut self,
+        bit: u32,
+        skipped: &[u64],
+        ranks: &[(usize, u64)],
+        jobs: &mut BTreeMap<u64, JobState>,
+    ) -> bool {
         let Some(&position) = skipped.first() else { return false };
         // Where neighbours stand in, a sample is skipped only when none of them could be made.
-        if job.spec.on_error == OnError::Skip {
+        if self.spec.on_error == OnError::Skip {
             return false;
         }
         let sample = u64::from(self.policy.sample(bit, position));
-        let (stage, fault) = match self.failures.get(&sample) {
-            Some((stage, fault)) => (*stage, fault.again()),
-            None => (Stage::Read, Fault::Corrupt("it failed before".into())),
-        };
-        job.runs[0].fault = Some(Error::Sample { sample, path: self.spec.folder.path(sample), stage, fault });
+        for (_, job) in ranks {
+            let Some(job) = jobs.get_mut(job) else { continue };
+            let (stage, fault) = match self.failures.get(&sample) {
+                Some((stage, fault)) => (*stage, fault.again()),
+                None => (Stage::Read, Fault::Corrupt("it failed before".into())),
+            };
+            let path = self.spec.dataset.path(sample);
+            job.runs[0].fault = Some(Error::Sample { sample, path, stage, fault });
+        }
         true
     }
 }

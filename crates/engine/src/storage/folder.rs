@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use super::index::Index;
 use super::scan::{join, mtime_ns, scan};
@@ -20,6 +21,7 @@ pub struct Folder {
     root: PathBuf,
     index: Index,
     index_path: PathBuf,
+    bytes: OnceLock<u64>,
 }
 
 impl Folder {
@@ -37,7 +39,7 @@ impl Folder {
             Some(index) if is_current(&root, &index) => index,
             _ => Index::write(&index_path, &scan(&root, threads, progress)?)?,
         };
-        Ok(Folder { root, index, index_path })
+        Ok(Folder { root, index, index_path, bytes: OnceLock::new() })
     }
 
     /// The folder, absolute and without links.
@@ -73,6 +75,11 @@ impl Folder {
     /// File of a sample.
     pub fn path(&self, sample: u64) -> PathBuf {
         join(&self.root, self.index.file(sample as usize).0)
+    }
+
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        *self.bytes.get_or_init(|| (0..self.index.len()).map(|i| self.index.file(i).2).sum())
     }
 
     /// Names the content.

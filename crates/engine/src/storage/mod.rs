@@ -4,9 +4,11 @@
 //! lives in the user's cache directory and never in the data. User files are read with `pread`-style
 //! calls into a reused buffer and never mapped.
 
+mod dataset;
 mod folder;
 mod index;
 mod scan;
 
+pub use dataset::Dataset;
 pub use folder::{Folder, cache_dir};
 pub use scan::EXTENSIONS;

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::pictures::{check, epoch, folder, next, open, rows, spec, write_image};
+use crate::pictures::{check, epoch, folder, next, open, remainder, rows, spec, write_image};
 use forebay_engine::pipeline::{Engine, Feeding, OnError, Spec};
 use forebay_engine::{Config, Error};
 use forebay_policy::Received;
 use proptest::prelude::*;
 
 fn engine(threads: usize) -> Arc<Engine> {
-    Arc::new(Engine::new(Config { memory: 64 << 20, threads }))
+    Arc::new(Engine::new(Config::new(64 << 20, threads)))
 }
 
 #[test]
@@ -24,7 +24,9 @@ fn every_epoch_gives_every_sample_once_with_its_own_pixels() {
             &Received::default(),
         ));
         let engine = engine(threads);
-        let mut job = engine.join(Spec { late, drop_last, seed, ..spec(folder, batch) }).expect("joined");
+        let mut job = engine
+            .join(Spec { late, remainder: remainder(drop_last), seed, ..spec(folder, batch) })
+            .expect("joined");
         for number in 0..3 {
             let batches = epoch(&mut job, number, &Received::default());
             let samples: Vec<u64> = batches.iter().flat_map(|b| b.samples.clone()).collect();
@@ -185,7 +187,7 @@ fn a_fed_epoch_gives_what_it_was_fed_and_repeats_get_copies_of_their_own() {
 
 #[test]
 fn a_budget_that_holds_no_three_batches_is_refused_with_the_sum() {
-    let engine = Arc::new(Engine::new(Config { memory: 1 << 20, threads: 1 }));
+    let engine = Arc::new(Engine::new(Config::new(1 << 20, 1)));
     let error = engine.join(spec(folder(12), 4096)).expect_err("refused");
     let text = error.to_string();
     assert!(matches!(error, Error::Budget(_)) && text.contains("3 batches x"), "{text}");

@@ -7,9 +7,9 @@ use std::time::Duration;
 use forebay_engine::Error;
 use forebay_engine::batch::Batch;
 use forebay_engine::decode::jpeg::{Subsampling, encode};
-use forebay_engine::pipeline::{Job, Next, OnError, Spec};
-use forebay_engine::storage::Folder;
-use forebay_policy::Received;
+use forebay_engine::pipeline::{Job, Next, OnError, Remainder, Spec};
+use forebay_engine::storage::{Dataset, Folder};
+use forebay_policy::{Picks, Received};
 use forebay_recipe::{Output, Recipe};
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
@@ -23,11 +23,15 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// A job of its own: keyed order, failures told.
 pub(crate) fn spec(folder: Arc<Folder>, batch: u64) -> Spec {
     Spec {
-        folder,
+        dataset: dataset(folder),
+        picks: Picks::All,
         recipe: Recipe::from_json(RECIPE).expect("a recipe"),
         output: Output::default(),
         batch,
-        drop_last: false,
+        remainder: Remainder::Pad,
+        rank: 0,
+        ranks: 1,
+        group: String::new(),
         late: 0,
         seed: 5,
         shuffle: true,
@@ -36,6 +40,16 @@ pub(crate) fn spec(folder: Arc<Folder>, batch: u64) -> Spec {
         lend: false,
         share: None,
     }
+}
+
+/// One folder as a dataset.
+pub(crate) fn dataset(folder: Arc<Folder>) -> Arc<Dataset> {
+    Arc::new(Dataset::build(vec![folder]).expect("one folder"))
+}
+
+/// What `drop_last` means.
+pub(crate) fn remainder(drop_last: bool) -> Remainder {
+    if drop_last { Remainder::Drop } else { Remainder::Pad }
 }
 
 /// A folder of `n` small JPEGs in two classes; folders of one size are made once.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::pictures::{self, check, detailed, epoch, folder, next, open, rows, write_image};
+use crate::pictures::{self, check, detailed, epoch, folder, next, open, remainder, rows, write_image};
 use forebay_engine::batch::Batch;
-use forebay_engine::pipeline::{Engine, Job, Level, Next, OnError, Order, Sharing, Spec};
+use forebay_engine::pipeline::{Engine, Job, Level, Next, OnError, Order, Remainder, Sharing, Spec};
 use forebay_engine::storage::Folder;
 use forebay_engine::{Config, Error};
 use forebay_policy::Received;
@@ -22,7 +22,7 @@ fn spec(folder: Arc<Folder>, batch: u64, order: Order) -> Spec {
 }
 
 fn engine(threads: usize, memory: u64) -> Arc<Engine> {
-    Arc::new(Engine::new(Config { memory, threads }))
+    Arc::new(Engine::new(Config::new(memory, threads)))
 }
 
 fn samples(batches: &[Batch]) -> Vec<u64> {
@@ -41,7 +41,11 @@ fn every_job_gets_every_sample_once_whoever_else_is_there() {
         let folder = folder(n);
         let workers = batches.iter().enumerate().map(|(at, &batch)| {
             let order = [Order::Ready, Order::Late(5), Order::Strict][orders[at] as usize];
-            let spec = Spec { drop_last, seed: at as u64 % 2, ..spec(folder.clone(), batch, order) };
+            let spec = Spec {
+                remainder: remainder(drop_last),
+                seed: at as u64 % 2,
+                ..spec(folder.clone(), batch, order)
+            };
             let (engine, pause) = (engine.clone(), Duration::from_millis(pauses[at]));
             std::thread::spawn(move || {
                 let Ok(mut job) = engine.join(spec) else { return Vec::new() };
@@ -220,8 +224,11 @@ fn what_was_skipped_before_makes_room_in_a_stream_that_has_not_seen_it_fail() {
             let (mut received, mut batches) = (Received::default(), 0);
             for most in [stop, 9] {
                 let engine = engine(2, 64 << 20);
-                let skip =
-                    Spec { drop_last: true, on_error: OnError::Skip, ..spec(folder.clone(), 4, order) };
+                let skip = Spec {
+                    remainder: Remainder::Drop,
+                    on_error: OnError::Skip,
+                    ..spec(folder.clone(), 4, order)
+                };
                 let mut job = engine.join(skip).expect("joined");
                 job.start(0, &received).expect("started");
                 for _ in 0..most {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_arena::View;
-use forebay_recipe::{Column, Dtype, Field, Kind, Layout, Span, Values};
+use forebay_recipe::{Column, CopyName, Dtype, Field, Kind, Layout, Span, Values};
 use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{PidfdFlags, geteuid, pidfd_open};
@@ -72,8 +72,12 @@ pub struct Batch {
     pub samples: Vec<u64>,
     /// False where a neighbour stands in.
     pub valid: Vec<bool>,
+    /// The copy of each.
+    pub names: Vec<CopyName>,
     /// Positions skipped since the batch before.
     pub skipped: Vec<u64>,
+    /// Positions that other ranks are given in this step.
+    pub others: Vec<u64>,
 }
 
 /// What [`Client::next`] found.
@@ -277,7 +281,7 @@ impl Client {
             Answer::Batch(batch) => {
                 let batch = self.take(batch, descriptor)?;
                 self.taken = Some((Instant::now(), batch.samples.len() as u64));
-                self.received += batch.samples.len() as u64;
+                self.received += (batch.samples.len() + batch.others.len()) as u64;
                 Ok(Next::Batch(Box::new(batch)))
             }
             other => {
@@ -311,9 +315,10 @@ impl Client {
         if let (Some(seed), Some(clock)) = (batch.seed, batch.clock) {
             self.clock = Some((seed, clock));
         }
-        let message::Batch { slot, positions, samples, valid, skipped, .. } = batch;
+        let names = names(&batch);
+        let message::Batch { slot, positions, samples, valid, skipped, others, .. } = batch;
         let lease = Arc::new(Lease::new(self.link.clone(), view, slot));
-        Ok(Batch { lease, columns, positions, samples, valid, skipped })
+        Ok(Batch { lease, columns, positions, samples, valid, names, skipped, others })
     }
 
     /// Seed and clock of the shared stream, as of the batch received last.
@@ -348,6 +353,18 @@ impl Drop for Client {
             let _ = self.send(Ask::Leave(Done {}));
         }
     }
+}
+
+/// The copies of a batch.
+fn names(batch: &message::Batch) -> Vec<CopyName> {
+    let of = |list: &[u64], at: usize| list.get(at).copied().unwrap_or_default();
+    let name = |(at, &sample): (usize, &u64)| CopyName {
+        seed: batch.named,
+        sample,
+        generation: batch.generation.wrapping_add(of(&batch.copies, at)),
+        occurrence: of(&batch.occurrences, at),
+    };
+    batch.samples.iter().enumerate().map(name).collect()
 }
 
 /// What the daemon says of a batch, checked against the slot that it lies in.

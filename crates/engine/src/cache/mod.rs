@@ -1,0 +1,265 @@
+//! What is kept of samples beyond one copy: encoded or decoded forms, never evicted while they fit.
+//!
+//! A *shelf* holds one form of one folder: its bytes as stored, or its pixels after the deterministic steps of
+//! one recipe. Jobs that have a form in common use one shelf, whatever else their recipes do. Until
+//! something is measured the rule is plain: decoded if the whole set fits decoded, else encoded. A sample
+//! that one thread is making for a shelf is not made by a second one: the other copy waits for it, and the
+//! thread does something else. One decode serves all shelves of its folder.
+
+mod shelf;
+
+pub(crate) use shelf::{Decoded, Kept};
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_policy::share::Level;
+use forebay_recipe::{Decode, Recipe};
+
+use crate::counters::Gauge;
+use crate::storage::Dataset;
+use crate::{Error, Result};
+use shelf::{Form, Shelf, Use};
+
+/// Pools keep at least this part of what jobs leave, if they can use it.
+const POOLS: u64 = 8;
+
+/// Which forms are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Decoded if the whole set fits decoded, else encoded.
+    #[default]
+    Auto,
+    /// None.
+    Off,
+    /// Files as they are stored.
+    Encoded,
+    /// Decoded, as many as fit.
+    Decoded,
+}
+
+impl Mode {
+    /// Reads `auto`, `off`, `encoded` or `decoded`.
+    pub fn parse(text: &str) -> Result<Self> {
+        match text {
+            "auto" => Ok(Mode::Auto),
+            "off" => Ok(Mode::Off),
+            "encoded" => Ok(Mode::Encoded),
+            "decoded" => Ok(Mode::Decoded),
+            other => Err(Error::Invalid(format!("cache {other:?}: write auto, off, encoded or decoded"))),
+        }
+    }
+}
+
+/// The shelves of one job: for each part of its dataset one of files and, if it shares them, one of pixels.
+#[derive(Debug, Default)]
+pub(crate) struct Ticket(Vec<(u64, Option<u64>)>);
+
+/// A form that is to be kept of what a thread makes.
+#[derive(Debug)]
+pub(crate) enum Keep {
+    /// The bytes.
+    Encoded(u64),
+    /// The result of the deterministic steps of a recipe.
+    Decoded(u64, Arc<Recipe>),
+}
+
+/// What there is of a sample.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// It is to be made from its file, or from what is kept, and these forms of it kept.
+    Make(Option<Arc<Kept>>, Vec<Keep>),
+    /// A thread makes it: ask again when it is done.
+    Busy,
+}
+
+/// All shelves; `W` is work that waits for a sample.
+#[derive(Debug)]
+pub(crate) struct Cache<W> {
+    mode: Mode,
+    shelves: BTreeMap<u64, Shelf<W>>,
+    next: u64,
+    gauge: Arc<Gauge>,
+    /// Something was learnt that may change the plan.
+    stale: bool,
+}
+
+impl<W> Cache<W> {
+    pub(crate) fn new(mode: Mode, gauge: Arc<Gauge>) -> Self {
+        Cache { mode, shelves: BTreeMap::new(), next: 0, gauge, stale: false }
+    }
+
+    /// The shelves of a job that takes `samples` samples of `dataset` in an epoch.
+    pub(crate) fn join(&mut self, dataset: &Dataset, recipe: &Recipe, level: Level, samples: u64) -> Ticket {
+        let parts = dataset.parts().iter().map(|folder| {
+            let part = samples.min(folder.len());
+            let encoded = self.shelf(&folder.fingerprint(), Form::Encoded, folder.bytes(), folder.len());
+            let decoded = (level >= Level::Decoded && recipe.has_decoded()).then(|| {
+                let form = Form::Decoded {
+                    fingerprint: recipe.decoded_fingerprint(),
+                    recipe: recipe.clone().into(),
+                };
+                self.shelf(&folder.fingerprint(), form, folder.bytes(), folder.len())
+            });
+            for id in [Some(encoded), decoded].into_iter().flatten() {
+                if let Some(shelf) = self.shelves.get_mut(&id) {
+                    shelf.jobs.push(part);
+                    shelf.only += u64::from(decoded.is_none());
+                }
+            }
+            (encoded, decoded)
+        });
+        Ticket(parts.collect())
+    }
+
+    fn shelf(&mut self, dataset: &str, form: Form, bytes: u64, samples: u64) -> u64 {
+        let known = self.shelves.iter().find(|(_, shelf)| shelf.dataset == dataset && shelf.form == form);
+        if let Some((&id, _)) = known {
+            return id;
+        }
+        self.next += 1;
+        self.shelves.insert(self.next, Shelf::new(dataset.into(), form, bytes, samples, self.gauge.clone()));
+        self.next
+    }
+
+    /// A job has left. What it used is kept as long as there is room.
+    pub(crate) fn leave(&mut self, ticket: &Ticket, dataset: &Dataset, samples: u64) {
+        for ((encoded, decoded), folder) in ticket.0.iter().zip(dataset.parts()) {
+            let part = samples.min(folder.len());
+            for id in [Some(encoded), decoded.as_ref()].into_iter().flatten() {
+                if let Some(shelf) = self.shelves.get_mut(id)
+                    && let Some(at) = shelf.jobs.iter().position(|&job| job == part)
+                {
+                    shelf.jobs.swap_remove(at);
+                    shelf.only -= u64::from(decoded.is_none());
+                }
+            }
+        }
+    }
+
+    /// What there is of the sample `at` of a part.
+    pub(crate) fn look(&mut self, ticket: &Ticket, (part, at): (usize, u64)) -> Look {
+        let Some(&(encoded, decoded)) = ticket.0.get(part) else { return Look::Make(None, Vec::new()) };
+        let mut keep = Vec::new();
+        if let Some(id) = decoded
+            && let Some(shelf) = self.shelves.get_mut(&id)
+        {
+            match shelf.look(at) {
+                Use::Kept(kept) => return Look::Make(Some(kept), Vec::new()),
+                Use::Busy => return Look::Busy,
+                Use::Wanted => keep = self.decode_for(id, at),
+                Use::Closed => {}
+            }
+        }
+        let mut kept = None;
+        if let Some(shelf) = self.shelves.get_mut(&encoded) {
+            match shelf.look(at) {
+                Use::Kept(bytes) => kept = Some(bytes),
+                // Who makes pixels for a shelf does not wait for another who reads.
+                Use::Busy if keep.is_empty() => return Look::Busy,
+                Use::Wanted => {
+                    shelf.begin(at);
+                    keep.push(Keep::Encoded(encoded));
+                }
+                Use::Busy | Use::Closed => {}
+            }
+        }
+        Look::Make(kept, keep)
+    }
+
+    /// One decode makes what all open shelves of the folder lack; a scaled one only what its own steps need.
+    fn decode_for(&mut self, id: u64, at: u64) -> Vec<Keep> {
+        let own = &self.shelves[&id];
+        let (dataset, Some(recipe)) = (own.dataset.clone(), own.form.recipe()) else { return Vec::new() };
+        let exact = recipe.decode() == Decode::Exact;
+        let mut keep = Vec::new();
+        for (&other, shelf) in &mut self.shelves {
+            let Some(recipe) = shelf.form.recipe() else { continue };
+            let fits = other == id
+                || exact
+                    && !shelf.jobs.is_empty()
+                    && shelf.dataset == dataset
+                    && recipe.decode() == Decode::Exact;
+            if fits && matches!(shelf.look(at), Use::Wanted) {
+                shelf.begin(at);
+                keep.push(Keep::Decoded(other, recipe));
+            }
+        }
+        keep
+    }
+
+    /// Lets work wait for a sample that was busy; gives it back if it is not any more.
+    pub(crate) fn park(&mut self, ticket: &Ticket, (part, at): (usize, u64), work: W) -> Option<W> {
+        let (encoded, decoded) = ticket.0[part];
+        let ids = [decoded, Some(encoded)].into_iter().flatten();
+        let busy =
+            ids.filter_map(|id| self.shelves.get(&id).filter(|shelf| shelf.is_busy(at)).map(|_| id)).next();
+        match busy.and_then(|id| self.shelves.get_mut(&id)) {
+            Some(shelf) => shelf.park(at, work),
+            None => Some(work),
+        }
+    }
+
+    /// Books what a thread made of a sample for the shelves that `kept` names; gives back who waited.
+    pub(crate) fn settle(&mut self, at: u64, kept: Vec<(u64, Option<Arc<Kept>>)>) -> Vec<W> {
+        let mut waited = Vec::new();
+        for (id, kept) in kept {
+            if let Some(shelf) = self.shelves.get_mut(&id) {
+                waited.extend(shelf.settle(at, kept));
+                self.stale |= shelf.has_learnt();
+            }
+        }
+        waited
+    }
+
+    /// Whether the plan should be made again.
+    pub(crate) fn take_stale(&mut self) -> bool {
+        std::mem::take(&mut self.stale)
+    }
+
+    /// Splits `room` bytes between pools, which can use `appetite`, and shelves; says what pools get.
+    pub(crate) fn plan(&mut self, room: u64, appetite: u64) -> u64 {
+        let mut left = if self.mode == Mode::Off { 0 } else { room - appetite.min(room / POOLS) };
+        // Small sets first: they serve most samples with their bytes. What no job uses comes last.
+        let mut order: Vec<(bool, bool, u64, u64)> = (self.shelves.iter())
+            .map(|(&id, shelf)| (shelf.jobs.is_empty(), shelf.form == Form::Encoded, shelf.need(), id))
+            .collect();
+        order.sort_unstable();
+        let mut served: Vec<(String, bool)> = Vec::new();
+        let mut taken = 0;
+        for (idle, encoded, need, id) in order {
+            let Some(shelf) = self.shelves.get_mut(&id) else { continue };
+            let limit = match (idle, encoded) {
+                // Pools of jobs that are here go before forms for jobs that may come.
+                (true, _) => Some(shelf.bytes())
+                    .filter(|held| *held <= left.min((room - taken).saturating_sub(appetite)))
+                    .unwrap_or(0),
+                (_, false) if self.mode == Mode::Decoded => need.min(left),
+                (_, false) if self.mode == Mode::Auto && need <= left => need,
+                // Files are kept for jobs whose pixels are not.
+                (_, true) if !shelf.is_served(&served) => need.min(left).min(room / 2),
+                _ => 0,
+            };
+            served.push((shelf.dataset.clone(), !encoded && limit == 0));
+            shelf.set_limit(limit);
+            left -= limit;
+            taken += limit;
+        }
+        self.shelves.retain(|_, shelf| !shelf.jobs.is_empty() || shelf.bytes() > 0 || shelf.is_waited_for());
+        room - taken
+    }
+
+    /// Bytes of files and of pixels that are kept.
+    pub(crate) fn facts(&self) -> [u64; 2] {
+        let held = |encoded: bool| {
+            let some = self.shelves.values().filter(|shelf| (shelf.form == Form::Encoded) == encoded);
+            some.map(Shelf::bytes).sum()
+        };
+        [held(true), held(false)]
+    }
+
+    /// Lets go all that no job uses.
+    pub(crate) fn clear(&mut self) {
+        self.shelves.retain(|_, shelf| !shelf.jobs.is_empty() || shelf.is_waited_for());
+    }
+}

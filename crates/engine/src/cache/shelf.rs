@@ -1,0 +1,240 @@
+//! One form of one folder's samples.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use forebay_recipe::Recipe;
+
+use crate::counters::Gauge;
+use crate::decode::{Pixels, SLACK};
+
+/// Samples after which the mean size is believed.
+const ENOUGH: u64 = 32;
+/// What a kept sample costs beside its bytes.
+const OVERHEAD: u64 = 128;
+/// Pixels are some ten times as large as their file; until some were seen.
+const SWELL: u64 = 10;
+
+/// A sample that is kept.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    /// The file.
+    Encoded(Vec<u8>),
+    /// The pixels.
+    Decoded(Decoded),
+}
+
+/// The decoded form of a sample.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    /// Width and height of the image in its file: coins are drawn for it.
+    pub(crate) size: (u32, u32),
+    /// After the deterministic steps.
+    pub(crate) pixels: Pixels,
+}
+
+impl Kept {
+    fn bytes(&self) -> u64 {
+        OVERHEAD
+            + match self {
+                Kept::Encoded(bytes) => bytes.capacity() as u64,
+                Kept::Decoded(decoded) => decoded.pixels.capacity() as u64,
+            }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Form {
+    Encoded,
+    Decoded { fingerprint: String, recipe: Arc<Recipe> },
+}
+
+impl Form {
+    pub(super) fn recipe(&self) -> Option<Arc<Recipe>> {
+        match self {
+            Form::Encoded => None,
+            Form::Decoded { recipe, .. } => Some(recipe.clone()),
+        }
+    }
+}
+
+impl PartialEq for Form {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Form::Encoded, Form::Encoded) => true,
+            (Form::Decoded { fingerprint: a, .. }, Form::Decoded { fingerprint: b, .. }) => a == b,
+            _ => false,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Entry<W> {
+    /// A thread makes it; who waits for it.
+    Flight(Vec<W>),
+    Kept(Arc<Kept>),
+}
+
+/// What a shelf has of a sample.
+#[derive(Debug)]
+pub(super) enum Use {
+    Kept(Arc<Kept>),
+    Busy,
+    /// It may be kept if it is made.
+    Wanted,
+    /// There is no room for it.
+    Closed,
+}
+
+#[derive(Debug)]
+pub(super) struct Shelf<W> {
+    pub(super) dataset: String,
+    pub(super) form: Form,
+    /// For each job that uses it, how many samples it takes in an epoch.
+    pub(super) jobs: Vec<u64>,
+    /// Jobs among them that use no shelf of pixels.
+    pub(super) only: u64,
+    /// Of the folder.
+    samples: u64,
+    encoded: u64,
+    entries: HashMap<u64, Entry<W>>,
+    bytes: u64,
+    limit: u64,
+    /// Samples seen and their bytes.
+    seen: (u64, u64),
+    gauge: Arc<Gauge>,
+}
+
+impl<W> Shelf<W> {
+    pub(super) fn new(dataset: String, form: Form, encoded: u64, samples: u64, gauge: Arc<Gauge>) -> Self {
+        let (jobs, entries) = (Vec::new(), HashMap::new());
+        Shelf {
+            dataset,
+            form,
+            jobs,
+            only: 0,
+            samples,
+            encoded,
+            entries,
+            bytes: 0,
+            limit: 0,
+            seen: (0, 0),
+            gauge,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes of all samples that its jobs take, as far as that is known.
+    pub(super) fn need(&self) -> u64 {
+        let used = self.jobs.iter().fold(0u64, |sum, &job| sum.saturating_add(job)).min(self.samples);
+        let part =
+            |bytes: u64| (u128::from(bytes) * u128::from(used) / u128::from(self.samples.max(1))) as u64;
+        let fixed = self.form.recipe().and_then(|recipe| recipe.decoded_size());
+        let need = match (&self.form, fixed) {
+            (Form::Encoded, _) => part(self.encoded) + used * OVERHEAD,
+            (_, Some((height, width))) => {
+                let pixels = u64::from(height) * u64::from(width) * 3 + SLACK as u64 + OVERHEAD;
+                return used.saturating_mul(pixels);
+            }
+            (_, None) if self.seen.0 >= ENOUGH.min(used) && self.seen.0 > 0 => {
+                (u128::from(self.seen.1) * u128::from(used) / u128::from(self.seen.0)) as u64
+            }
+            (_, None) => part(self.encoded).saturating_mul(SWELL),
+        };
+        // A mean of some is a little more or less than that of all.
+        need + need / 16
+    }
+
+    /// Whether the pixels of its folder are kept for all who want them.
+    pub(super) fn is_served(&self, served: &[(String, bool)]) -> bool {
+        let mut mine = served.iter().filter(|(dataset, _)| *dataset == self.dataset).peekable();
+        let decoded = mine.peek().is_some();
+        decoded && self.only == 0 && mine.all(|(_, refused)| !refused)
+    }
+
+    /// Whether the mean size has just become known well enough.
+    pub(super) fn has_learnt(&self) -> bool {
+        let unfixed = self.form.recipe().is_some_and(|recipe| recipe.decoded_size().is_none());
+        unfixed && (self.seen.0 >= ENOUGH && self.seen.0.is_power_of_two() || self.seen.0 == self.samples)
+    }
+
+    pub(super) fn look(&self, at: u64) -> Use {
+        match self.entries.get(&at) {
+            Some(Entry::Kept(kept)) => Use::Kept(kept.clone()),
+            Some(Entry::Flight(_)) => Use::Busy,
+            None if self.bytes < self.limit => Use::Wanted,
+            None => Use::Closed,
+        }
+    }
+
+    pub(super) fn is_busy(&self, at: u64) -> bool {
+        matches!(self.entries.get(&at), Some(Entry::Flight(_)))
+    }
+
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.entries.values().any(|entry| matches!(entry, Entry::Flight(_)))
+    }
+
+    /// A thread begins to make a sample.
+    pub(super) fn begin(&mut self, at: u64) {
+        self.entries.insert(at, Entry::Flight(Vec::new()));
+    }
+
+    pub(super) fn park(&mut self, at: u64, work: W) -> Option<W> {
+        match self.entries.get_mut(&at) {
+            Some(Entry::Flight(waiting)) => {
+                waiting.push(work);
+                None
+            }
+            _ => Some(work),
+        }
+    }
+
+    /// A thread has made a sample, or could not.
+    pub(super) fn settle(&mut self, at: u64, kept: Option<Arc<Kept>>) -> Vec<W> {
+        let waited = match self.entries.remove(&at) {
+            Some(Entry::Flight(waiting)) => waiting,
+            Some(kept) => {
+                self.entries.insert(at, kept);
+                return Vec::new();
+            }
+            None => Vec::new(),
+        };
+        if let Some(kept) = kept {
+            let bytes = kept.bytes();
+            self.seen = (self.seen.0 + 1, self.seen.1 + bytes);
+            if self.bytes + bytes <= self.limit {
+                self.bytes += bytes;
+                self.gauge.add(bytes);
+                self.entries.insert(at, Entry::Kept(kept));
+            }
+        }
+        waited
+    }
+
+    /// Sets how much it may hold; what is too much goes.
+    pub(super) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+        if self.bytes <= limit {
+            return;
+        }
+        let (bytes, gauge) = (&mut self.bytes, &self.gauge);
+        self.entries.retain(|_, entry| match entry {
+            Entry::Kept(kept) if *bytes > limit => {
+                *bytes -= kept.bytes();
+                gauge.sub(kept.bytes());
+                false
+            }
+            _ => true,
+        });
+    }
+}
+
+impl<W> Drop for Shelf<W> {
+    fn drop(&mut self) {
+        self.gauge.sub(self.bytes);
+    }
+}
