@@ -7,6 +7,7 @@ import contextlib
 import os
 import subprocess
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 _RETRY = 10.0
 #: A daemon that was started on demand ends after so many seconds without a job.
 _IDLE_EXIT = 300
+
+#: After so many seconds it is worth asking where the other ranks are.
+_RANKS = 30.0
 
 #: So often in a row a daemon may be lost with the same question.
 _LOSSES = 3
@@ -192,11 +196,26 @@ class RemoteJob:
         self._fed.ended = True
 
     def next(self, timeout: float) -> Any:
-        batch = self._asked(lambda native: native.next(timeout))
+        batch = self._asked(lambda native: self._awaited(native, timeout))
         if (clock := self._native.clock()) is not None:
             # Whoever joins next must not be given what this job has used.
             self._loader._stream = clock
         return batch
+
+    def _awaited(self, native: Any, timeout: float) -> Any:
+        loader = self._loader
+        if loader.world_size == 1 or loader._fixed or 0 < timeout <= _RANKS:
+            return native.next(timeout)
+        try:
+            return native.next(_RANKS)
+        except TimeoutError:
+            warnings.warn(
+                f"forebay: rank {loader.rank} has waited {_RANKS:.0f} s for a batch: an epoch begins when "
+                f"all {loader.world_size} ranks of job {loader._job_name()!r} iterate it; a loader of "
+                "this process only takes world_size=1",
+                stacklevel=6,
+            )
+            return native.next(timeout and timeout - _RANKS)
 
     def metrics(self) -> dict[str, Any]:
         with contextlib.suppress(DaemonError):

@@ -125,7 +125,7 @@ class Dataset:
         """
         self._check_unmixed("mix")
         n, given = len(self), [float(weight) for weight in weights]
-        if len(given) == len(self._parts) != n:
+        if 1 < len(self._parts) == len(given) != n:
             if any(weight > 0 and not size for weight, size in zip(given, self._parts, strict=True)):
                 raise InvalidError("a part without samples should have weight 0")
             pairs = zip(given, self._parts, strict=True)

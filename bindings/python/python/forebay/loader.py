@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import collections
 import contextlib
 import itertools
 import json
@@ -24,10 +25,9 @@ from .lower import lower
 _STATE = 3
 #: Bytes of a job's name; a daemon takes 256 with what is added to it.
 _NAME = 200
-#: Loaders made in this process so far; each has its number in the names of jobs. Those of several ranks
-#: are counted apart: a loader that only one rank makes must not change the names of the others.
-_ordinals = itertools.count()
-_ranked_ordinals = itertools.count()
+#: Loaders made in this process so far; each has its number in the names of jobs. Those of each rank are
+#: counted apart: a loader that only one rank makes must not change the names of the others.
+_ordinals: dict[tuple[int, int], Iterator[int]] = collections.defaultdict(itertools.count)
 
 
 class DataLoader:
@@ -204,7 +204,7 @@ class DataLoader:
             self._epoch = min(self._reader.epochs, default=0)
 
     def _number(self) -> int:
-        return next(_ordinals if self.world_size == 1 else _ranked_ordinals)
+        return next(_ordinals[self.rank, self.world_size])
 
     def _resolve_ranks(
         self, rank: int | None, world_size: int | None, sampler: tuple[int, int] | None
@@ -488,7 +488,8 @@ class DataLoader:
         base = self.job or (_jobs.scheduled() if ranked else None) or f"process {_jobs.process(os.getpid())}"
         # A forked or spawned child is a job of its own.
         child = f" in {os.getpid()}" if os.getpid() != self._pid else ""
-        return f"{base} {'ranked loader' if ranked else 'loader'} {self._ordinal}{child}"
+        ranks = f" of {self.world_size} ranks" if ranked else ""
+        return f"{base} loader {self._ordinal}{ranks}{child}"
 
     def _passed(self) -> tuple[int, int]:
         """Positions of a fed epoch that are done with, and how many of them were skipped."""
@@ -548,8 +549,9 @@ class DataLoader:
             start = _encoded(generator)  # the coming epoch begins where the generator stands
         received, own, rank = self._received, None, None
         if self._fixed and not self._own.is_empty():
-            # Whole steps of one rank say what all ranks have.
-            whole = received.with_rank(self._rank_json(), len(self.dataset), self._own)
+            # Whole steps of one rank say what all ranks have, where none goes its own way.
+            in_step = self.order in ("strict", 0) and self.on_error != "skip"
+            whole = received.with_rank(self._rank_json(), len(self.dataset), self._own) if in_step else None
             if whole is None:
                 own, rank = json.loads(self._own.json()), json.loads(self._rank_json())
             else:
