@@ -97,8 +97,8 @@ class RemoteJob:
         # The loader has this job: a reference back would keep a dropped loader alive.
         self._weak = weakref.ref(loader)
         self._failures: list[tuple[int, str, str, str]] = list(loader._failures)
-        #: How the epoch that is being iterated was started, and what was fed to it.
-        self._begun: Callable[[], None] | None = None
+        #: The epoch that is being iterated and whether its batches are given, if it is fed; what was fed.
+        self._begun: tuple[int, bool | None] | None = None
         self._fed = _Fed(0)
         deadline = time.monotonic() + _RETRY
         while True:
@@ -145,7 +145,7 @@ class RemoteJob:
                 self._native = connect(share)
                 self._join()
                 if self._begun is not None:
-                    self._begun()
+                    self._begin(*self._begun)
                 return
             except (DaemonError, JobNameError) as problem:
                 # The name may belong to the lost connection for a moment.
@@ -163,29 +163,30 @@ class RemoteJob:
     # -- what a job does ------------------------------------------------------------------------------
 
     def start(self, epoch: int, received: str, own: str) -> None:
-        def begin() -> None:
-            now, own = self._loader._received, self._loader._own
-            self._native.start(epoch, now.json(), now.count() + own.count(), own.json())
-
-        self._begun = None
-        self._asked(lambda _: begin())
-        self._begun = begin
+        self._start(epoch, None)
 
     def start_fed(self, epoch: int, base: int, skipped: int, given: bool) -> None:
-        fed = self._fed = _Fed(len(self._loader.dataset._native))
+        self._fed = _Fed(len(self._loader.dataset._native))
+        self._start(epoch, given)
 
-        def begin() -> None:
-            base, skipped = self._loader._passed()
-            seen = fed.seen.tobytes() if fed.passed else b""
-            self._native.start_fed(epoch, base, skipped, given, fed.passed, seen)
-            for samples in fed.ahead:
-                self._native.feed(samples)
-            if fed.ended:
-                self._native.feed_end()
-
+    def _start(self, epoch: int, given: bool | None) -> None:
         self._begun = None
-        self._asked(lambda _: begin())
-        self._begun = begin
+        self._asked(lambda _: self._begin(epoch, given))
+        self._begun = (epoch, given)
+
+    def _begin(self, epoch: int, given: bool | None) -> None:
+        loader = self._loader
+        if given is None:
+            now, own = loader._received, loader._own
+            self._native.start(epoch, now.json(), now.count() + own.count(), own.json())
+            return
+        fed, (base, skipped) = self._fed, loader._passed()
+        seen = fed.seen.tobytes() if fed.passed else b""
+        self._native.start_fed(epoch, base, skipped, given, fed.passed, seen)
+        for samples in fed.ahead:
+            self._native.feed(samples)
+        if fed.ended:
+            self._native.feed_end()
 
     def feed(self, samples: list[int]) -> None:
         self._asked(lambda native: native.feed(samples))
