@@ -28,12 +28,12 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts this very program as a daemon and waits until it listens.
-    pub(crate) fn open(memory: u64, threads: usize) -> Result<Self> {
-        Self::run(env::current_exe().context("cannot find this program")?, memory, threads)
+    /// Starts this very program as a daemon, which may keep decoded images, and waits until it listens.
+    pub(crate) fn open(memory: u64, threads: usize, keep: bool) -> Result<Self> {
+        Self::run(env::current_exe().context("cannot find this program")?, memory, threads, keep)
     }
 
-    fn run(program: PathBuf, memory: u64, threads: usize) -> Result<Self> {
+    fn run(program: PathBuf, memory: u64, threads: usize, keep: bool) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("forebay-").tempdir()?;
         let socket = folder.path().join("socket");
         let child = Command::new(&program)
@@ -41,6 +41,7 @@ impl Daemon {
             .arg("--socket")
             .arg(&socket)
             .args(["--memory", &memory.to_string(), "--threads", &threads.to_string()])
+            .args(["--cache", if keep { "auto" } else { "off" }])
             // If this program is killed its jobs end, and after them the daemon.
             .args(["--idle-exit", IDLE])
             .stdin(Stdio::null())
@@ -115,7 +116,7 @@ mod tests {
         let program = folder.path().join("program");
         fs::write(&program, "#!/bin/sh\necho \"error: no $1\" >&2\nexit 2\n").unwrap();
         fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let error = Daemon::run(program, 1 << 30, 2).unwrap_err();
+        let error = Daemon::run(program, 1 << 30, 2, false).unwrap_err();
         assert_eq!(error.to_string(), "`forebay serve` does not listen: error: no serve");
     }
 }

@@ -45,7 +45,7 @@ impl Neighbours {
         let data = self.setup.open()?;
         let (copies, python) = (self.setup.copies(&data)?, self.setup.python());
         let mut machine = Machine::read(self.setup.threads());
-        let config = Config { threads: 0, ..Config::new(&data.root, &copies, 0) };
+        let config = Config { threads: 0, keep: self.setup.keep, ..Config::new(&data.root, &copies, 0) };
         let mut jobs = Jobs::open(&python, include_str!("sides/forebay.py"), config)?;
         match jobs.wait()? {
             Started::Ready(version) => machine.versions.insert(SIDE.into(), version),
@@ -58,7 +58,7 @@ impl Neighbours {
         // By the end of its first epoch the pool has what it keeps for the other one.
         let skip = SKIP.max(data.files.len().div_ceil(BATCH));
         let mut turn = |beside| {
-            let daemon = Daemon::open(MEMORY, self.setup.threads())?;
+            let daemon = Daemon::open(MEMORY, self.setup.threads(), self.setup.keep)?;
             let server = Some((daemon.socket(), daemon.group()));
             let window = Duration::from_millis(window);
             jobs.turn(Turn { count: 1, beside, threads: 0, server, skip, window })

@@ -37,13 +37,26 @@ pub(crate) struct Config<'a> {
     pub(crate) output: &'a str,
     /// Processes that load together.
     pub(crate) jobs: usize,
+    /// Whether Forebay keeps decoded images.
+    pub(crate) keep: bool,
 }
 
 impl<'a> Config<'a> {
     /// `cache` is where a side keeps converted copies of `data`.
     pub(crate) fn new(data: &'a Path, cache: &'a Path, threads: usize) -> Self {
         let (decode, output) = ("exact", "float32");
-        Self { data, cache, batch: BATCH, size: SIZE, threads, seed: SEED, decode, output, jobs: 1 }
+        Self {
+            data,
+            cache,
+            batch: BATCH,
+            size: SIZE,
+            threads,
+            seed: SEED,
+            decode,
+            output,
+            jobs: 1,
+            keep: false,
+        }
     }
 }
 

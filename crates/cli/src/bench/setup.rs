@@ -43,6 +43,10 @@ pub(crate) struct Setup {
     /// Threads or worker processes of each loader, and the cores that all share.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=1024))]
     threads: u64,
+    /// Let Forebay keep decoded images in memory, which no other side does; without it, it decodes in every
+    /// epoch, as with a dataset that is larger than memory.
+    #[arg(long)]
+    pub(crate) keep: bool,
     /// The Python that has the loaders; default: .bench-env, the active environment, else python3.
     #[arg(long, env = "FOREBAY_PYTHON")]
     python: Option<PathBuf>,

@@ -148,7 +148,11 @@ impl Single {
         for entry in ENTRIES.iter().filter(wanted) {
             let process = match entry.script {
                 Some(script) => {
-                    let config = Config { decode: entry.case, ..Config::new(&data.root, &copies, threads) };
+                    let config = Config {
+                        decode: entry.case,
+                        keep: self.setup.keep,
+                        ..Config::new(&data.root, &copies, threads)
+                    };
                     Some(Python::open(&python, &[script, include_str!("sides/single.py")], &config)?)
                 }
                 None => None,

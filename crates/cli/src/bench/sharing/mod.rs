@@ -137,6 +137,8 @@ impl Plan {
 struct Running<'a> {
     entry: Entry,
     jobs: Jobs<'a>,
+    /// Whether Forebay keeps decoded images.
+    keep: bool,
     cases: Vec<Case>,
 }
 
@@ -159,7 +161,11 @@ impl Sharing {
             Output::Float32 => "float32",
             Output::Uint8 => "uint8",
         };
-        let config = Config { output, ..Config::new(&data.root, &copies, self.setup.threads()) };
+        let config = Config {
+            output,
+            keep: self.setup.keep,
+            ..Config::new(&data.root, &copies, self.setup.threads())
+        };
         let mut machine = Machine::read(self.setup.threads());
         let mut sides = self.start(&python, &config, &plan, &mut machine)?;
         for side in sides.iter_mut().filter(|side| side.entry.name == Name::Torch) {
@@ -195,7 +201,8 @@ impl Sharing {
             let threads = if own { 0 } else { config.threads };
             let jobs = Jobs::open(python, entry.script, Config { threads, ..config.clone() })?;
             let case = |&count: &usize| Case { count, threads, windows: Vec::new(), alive: true };
-            sides.push(Running { entry, jobs, cases: plan.cases.iter().map(case).collect() });
+            let keep = self.setup.keep;
+            sides.push(Running { entry, jobs, keep, cases: plan.cases.iter().map(case).collect() });
         }
         sides.retain_mut(|side| {
             bar.set_message(format!("waiting for {}", side.entry.side));
@@ -226,7 +233,7 @@ impl Running<'_> {
 
     fn turn(&mut self, count: usize, threads: usize, skip: usize, window: Duration) -> Result<Window> {
         let mut server = match self.entry.name {
-            Name::Forebay => Some(Server::Daemon(Daemon::open(MEMORY, crate::demo::cores())?)),
+            Name::Forebay => Some(Server::Daemon(Daemon::open(MEMORY, crate::demo::cores(), self.keep)?)),
             Name::Tensorsocket => Some(Server::producer(self.jobs.producer(count)?)?),
             _ => None,
         };

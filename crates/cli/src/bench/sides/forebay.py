@@ -7,8 +7,7 @@ def prepare():
     from torchvision import transforms  # noqa: F401
 
     torch.set_num_threads(1)
-    if THREADS:
-        forebay.configure(threads=THREADS)
+    forebay.configure(threads=THREADS or None, cache="auto" if CONFIG["keep"] else "off")
     return f"forebay {forebay.__version__}, torch {torch.__version__}"
 
 
