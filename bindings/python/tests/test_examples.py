@@ -106,7 +106,7 @@ def test_ddp_of_a_daemon_trains_on_and_evaluates_each_sample_once(python, odd, d
     assert [(row[0], row[1], row[3]) for row in rows(out)] == [(str(e), "73/73", "19/19") for e in range(3)]
     assert times(logged(tmp_path, "train", 2)[1]) == once(range(3), TRAINED)
     assert times(logged(tmp_path, "evaluate", 2)[1]) == once(range(3), HELD_OUT)
-    assert "ranked loader 1" in daemon.said(), "the daemon was not used"
+    assert " joined " in daemon.said(), "the daemon was not used"
 
 
 def test_ddp_killed_and_resumed_on_other_ranks_goes_on_as_if_nothing_had_happened(python, odd, tmp_path):

@@ -7,7 +7,7 @@ use std::time::Instant;
 use forebay_recipe::{CopyName, Decode, Drawn, Op, Recipe, Rect};
 
 use crate::augment::{Augmenter, Head};
-use crate::cache::{Decoded, Keep, Kept};
+use crate::cache::{Decoded, From, Keep, Kept};
 use crate::counters::Counters;
 use crate::decode::{Decoder, Header, Pixels};
 use crate::error::{Fault, Stage};
@@ -38,7 +38,7 @@ pub(crate) struct Order<'a> {
     /// Bytes that the result may take.
     pub(crate) room: u64,
     /// What is kept of the sample.
-    pub(crate) kept: Option<&'a Arc<Kept>>,
+    pub(crate) kept: Option<&'a From>,
     /// What shall be kept of it.
     pub(crate) keep: &'a [Keep],
     /// Where the work is counted.
@@ -93,18 +93,21 @@ impl Preparer {
     fn make(&mut self, order: &Order<'_>, out: &mut Pixels) -> Result<Prepared, Failed> {
         let Order { dataset, recipe, name, kept, keep, counters, .. } = *order;
         let augment = |fault| (Stage::Augment, fault);
-        if let Some(form) = kept
-            && let Kept::Decoded(decoded) = &**form
+        if let Some(From { kept, base }) = kept
+            && let Kept::Decoded(decoded) = &**kept
         {
             counters.decoded_hits.add(1);
             let (width, height) = decoded.size;
             let drawn = recipe.draw(name, width, height).map_err(|e| augment(e.into()))?;
-            let image = self.augment(order, form, decoded, &drawn, out).map_err(augment)?;
-            return Ok(Prepared { drawn, image, kept: Vec::new() });
+            let Some(base) = base else {
+                let image = self.augment(order, kept, decoded, &drawn, out).map_err(augment)?;
+                return Ok(Prepared { drawn, image, kept: Vec::new() });
+            };
+            return self.go_on(order, decoded, base, drawn, out).map_err(augment);
         }
         let mut keeping = Vec::new();
         let mut file = std::mem::take(&mut self.encoded);
-        let bytes = match kept.map(|form| &**form) {
+        let bytes = match kept.map(|from| &*from.kept) {
             Some(Kept::Encoded(bytes)) => {
                 counters.encoded_hits.add(1);
                 &bytes[..]
@@ -131,6 +134,35 @@ impl Preparer {
         self.encoded = file;
         let (drawn, image) = made?;
         Ok(Prepared { drawn, image, kept: keeping })
+    }
+
+    /// From the decoded form of a recipe with fewer of the same steps.
+    fn go_on(
+        &mut self,
+        order: &Order<'_>,
+        decoded: &Decoded,
+        base: &Recipe,
+        drawn: Drawn,
+        out: &mut Pixels,
+    ) -> Result<Prepared, Fault> {
+        let (start, (width, height)) = (Instant::now(), decoded.size);
+        let done = base.draw(order.name, width, height)?.prefix;
+        let rect = decoded.pixels.rect();
+        let (head, rest) = Head::fold(rect.width, rect.height, &drawn.ops[done..drawn.prefix]);
+        let mut pixels = Pixels::default();
+        let (limit, room) = (self.limit / 8, self.limit / 2);
+        self.augmenter.run(&decoded.pixels, 1, &head, rest, limit, room, &mut pixels)?;
+        let own = Decoded { size: decoded.size, pixels };
+        let form = Arc::new(Kept::Decoded(own));
+        order.counters.augment_ns.lap(start);
+        let Kept::Decoded(own) = &*form else { unreachable!("pixels were made") };
+        let image = self.augment(order, &form, own, &drawn, out)?;
+        order.counters.preparations.add(u64::from(image.is_some()));
+        let shelf = order.keep.iter().find_map(|keep| match keep {
+            Keep::Decoded(shelf, _) => Some((*shelf, Some(form.clone()))),
+            Keep::Encoded(_) => None,
+        });
+        Ok(Prepared { drawn, image, kept: shelf.into_iter().collect() })
     }
 
     /// From the bytes of a file.

@@ -163,6 +163,13 @@ impl Recipe {
         self.decode == Decode::Exact || prefix.iter().any(|step| matches!(step, Step::Resize { .. }))
     }
 
+    /// Whether its decoded form can be made from that of `base`, whose steps are the first of its own.
+    pub fn continues(&self, base: &Recipe) -> bool {
+        let (own, first) = (self.split().prefix, base.split().prefix);
+        let exact = self.decode == Decode::Exact && base.decode == Decode::Exact;
+        exact && first.end < own.end && base.steps[first.clone()] == self.steps[first]
+    }
+
     /// Whether copies differ in their pixels before finish; else the decoded form is served itself.
     pub fn has_augmented(&self) -> bool {
         !self.split().random.is_empty()

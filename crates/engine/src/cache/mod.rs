@@ -64,11 +64,20 @@ pub(crate) enum Keep {
     Decoded(u64, Arc<Recipe>),
 }
 
+/// What a copy is made from, if not from the file.
+#[derive(Debug)]
+pub(crate) struct From {
+    /// What is kept.
+    pub(crate) kept: Arc<Kept>,
+    /// The recipe whose decoded form it is, if that is not the copy's own: one with fewer of the same steps.
+    pub(crate) base: Option<Arc<Recipe>>,
+}
+
 /// What there is of a sample.
 #[derive(Debug)]
 pub(crate) enum Look {
     /// It is to be made from its file, or from what is kept, and these forms of it kept.
-    Make(Option<Arc<Kept>>, Vec<Keep>),
+    Make(Option<From>, Vec<Keep>),
     /// A thread makes it: ask again when it is done.
     Busy,
 }
@@ -145,16 +154,23 @@ impl<W> Cache<W> {
             && let Some(shelf) = self.shelves.get_mut(&id)
         {
             match shelf.look(at) {
-                Use::Kept(kept) => return Look::Make(Some(kept), Vec::new()),
+                Use::Kept(kept) => return Look::Make(Some(From { kept, base: None }), Vec::new()),
                 Use::Busy => return Look::Busy,
-                Use::Wanted => keep = self.decode_for(id, at),
-                Use::Closed => {}
+                found => {
+                    let wanted = matches!(found, Use::Wanted);
+                    if let Some((base, recipe)) = self.base(id, at) {
+                        return Look::Make(Some(base), self.keep_one(id, at, recipe, wanted));
+                    }
+                    if wanted {
+                        keep = self.decode_for(id, at);
+                    }
+                }
             }
         }
         let mut kept = None;
         if let Some(shelf) = self.shelves.get_mut(&encoded) {
             match shelf.look(at) {
-                Use::Kept(bytes) => kept = Some(bytes),
+                Use::Kept(bytes) => kept = Some(From { kept: bytes, base: None }),
                 // Who makes pixels for a shelf does not wait for another who reads.
                 Use::Busy if keep.is_empty() => return Look::Busy,
                 Use::Wanted => {
@@ -165,6 +181,31 @@ impl<W> Cache<W> {
             }
         }
         Look::Make(kept, keep)
+    }
+
+    /// A kept form of the sample that the first of the shelf's steps have made, and the shelf's own recipe.
+    fn base(&self, id: u64, at: u64) -> Option<(From, Arc<Recipe>)> {
+        let (own, recipe) = (&self.shelves[&id], self.shelves[&id].form.recipe()?);
+        let some = self.shelves.values().filter(|shelf| shelf.dataset == own.dataset);
+        let found = some.filter_map(|shelf| {
+            let base = shelf.form.recipe().filter(|base| recipe.continues(base))?;
+            match shelf.look(at) {
+                Use::Kept(kept) => Some((base.split().prefix.end, From { kept, base: Some(base) })),
+                _ => None,
+            }
+        });
+        // The longest leaves the least to do.
+        found.max_by_key(|(steps, _)| *steps).map(|(_, from)| (from, recipe))
+    }
+
+    fn keep_one(&mut self, id: u64, at: u64, recipe: Arc<Recipe>, wanted: bool) -> Vec<Keep> {
+        match self.shelves.get_mut(&id).filter(|_| wanted) {
+            Some(shelf) => {
+                shelf.begin(at);
+                vec![Keep::Decoded(id, recipe)]
+            }
+            None => Vec::new(),
+        }
     }
 
     /// One decode makes what all open shelves of the folder lack; a scaled one only what its own steps need.

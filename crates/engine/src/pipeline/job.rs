@@ -14,7 +14,7 @@ use super::run::{Failure, Feeding, Filling, Label, Made, Run, Source};
 use super::spec::{MIN_SLOTS, OnError, Share, Spec};
 use crate::Error;
 use crate::batch::{Finisher, Plan};
-use crate::cache::{Keep, Kept, Ticket};
+use crate::cache::{From, Keep, Kept, Ticket};
 use crate::counters::{Counters, Gauge};
 use crate::decode::{Pixels, SLACK};
 use crate::error::{Fault, Stage};
@@ -42,7 +42,7 @@ pub(super) struct Prepare {
     pub(super) counters: Arc<Counters>,
     /// What is kept of the sample, and what shall be.
     pub(super) ticket: Arc<Ticket>,
-    pub(super) kept: Option<Arc<Kept>>,
+    pub(super) kept: Option<From>,
     pub(super) keep: Vec<Keep>,
 }
 
