@@ -133,15 +133,15 @@ impl Job {
         Ok(Job { job: Mutex::new(Some(job)), pid: std::process::id() })
     }
 
-    /// Begins an epoch after what was received of it (JSON): by all ranks, and beyond that by this one.
-    #[pyo3(signature = (epoch, received, own=None))]
-    fn start(&self, py: Python<'_>, epoch: u64, received: &str, own: Option<&str>) -> PyResult<()> {
+    /// Begins an epoch after what was received of it (JSON): by all ranks, and beyond that by this one in so many
+    /// steps.
+    fn start(&self, py: Python<'_>, epoch: u64, received: &str, own: &str, steps: u64) -> PyResult<()> {
         let read = |text: &str| {
             serde_json::from_str::<Received>(text)
                 .map_err(|e| raise(py, Error::Invalid(format!("the received set is damaged: {e}"))))
         };
-        let (received, own) = (read(received)?, own.map_or_else(|| Ok(Received::default()), read)?);
-        self.with(py, |job| job.start_rank(epoch, &received, &own))
+        let (received, own) = (read(received)?, read(own)?);
+        self.with(py, |job| job.start_rank(epoch, &received, &own, steps))
     }
 
     fn start_fed(&self, py: Python<'_>, epoch: u64, base: u64, skipped: u64, given: bool) -> PyResult<()> {
@@ -292,12 +292,10 @@ impl ReceivedSet {
         serde_json::to_string(&*self.lock()).expect("plain data always serialises")
     }
 
-    /// What all ranks have when one with a fixed share of what this leaves of `n` has `own`; nothing if it is
-    /// not whole steps.
-    fn with_rank(&self, py: Python<'_>, rank: &str, n: u64, own: &ReceivedSet) -> PyResult<Option<Self>> {
-        let rank: Rank = read_rank(py, rank)?;
-        let (all, own) = (self.lock().clone(), own.lock().clone());
-        Ok(Deal::new(rank, n, &all).global(&all, &own).map(|all| ReceivedSet(Mutex::new(all))))
+    /// What all ranks have after so many steps of fixed shares of what this leaves of `n`.
+    fn after(&self, py: Python<'_>, rank: &str, n: u64, steps: u64) -> PyResult<Self> {
+        let (rank, all) = (read_rank(py, rank)?, self.lock().clone());
+        Ok(ReceivedSet(Mutex::new(Deal::new(rank, n, &all).after(&all, steps))))
     }
 
     /// Adds to `sum` what a rank with a fixed share of what this leaves of `n` has.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use forebay_wire::client::{Client, DEADLINE, Error, Next};
 use forebay_wire::{
-    Answer, Ask, Done, Failure, Failures, Fed, Feed, Join, Open, Part, Sharing, Start, Trouble, picks,
+    Answer, Ask, Done, Failure, Failures, Fed, Feed, Join, Open, Part, Parts, Sharing, Start, Trouble, picks,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
@@ -100,7 +100,7 @@ impl Remote {
             fingerprint: folder.fingerprint(),
         });
         let join = Join {
-            parts: parts.collect(),
+            parts: Parts::pack(parts.collect()),
             picks: picks::send(&terms.picks.0),
             recipe,
             output: terms.output.unwrap_or_default(),
@@ -120,17 +120,17 @@ impl Remote {
     }
 
     /// Begins an epoch after what was received of it (JSON), which was so many samples, and beyond that by
-    /// this rank.
-    #[pyo3(signature = (epoch, received, count, own=None))]
+    /// this rank, in so many steps.
     fn start(
         &self,
         py: Python<'_>,
         epoch: u64,
         received: String,
         count: u64,
-        own: Option<String>,
+        own: String,
+        steps: u64,
     ) -> PyResult<()> {
-        let start = Start { epoch, received, fed: None, own: own.unwrap_or_default() };
+        let start = Start { epoch, received, fed: None, own, steps };
         let id = self.with(py, |client| client.start(start, count))?;
         self.wait(py, id, Some(DEADLINE)).map(|_| ())
     }

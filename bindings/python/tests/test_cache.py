@@ -2,13 +2,16 @@
 
 import json
 import threading
+import time
 
 import forebay
+import pictures
 import pytest
 import runs
 import torch
 from children import run
 from daemons import serving, until
+from forebay.errors import SampleChangedError
 from torchvision import transforms as v1
 
 CHECK = [v1.Resize(24), v1.CenterCrop(16), v1.ToTensor()]
@@ -128,6 +131,29 @@ def test_a_daemon_keeps_it_for_jobs_to_come(small, tmp_path):
         status = daemon.status()
         assert status["jobs"] == [] and status["decoded_bytes"] > 97 * 48 * 36 * 3
         assert status["bytes"] <= status["budget_bytes"]
+
+
+def test_a_file_that_changed_is_noticed_by_the_next_job(tmp_path):
+    (tmp_path / "data").mkdir()
+    root = pictures.folder(tmp_path / "data", 12, classes=1, size=(40, 40))
+    time.sleep(0.1)  # an index of a folder that has just changed is not trusted
+    with serving(tmp_path) as daemon:
+        options = dict(batch_size=12, transform=CHECK, share=daemon.socket)
+        with runs.loader(root, **options) as loader:
+            before = runs.epoch(loader)
+        file = root / "class0" / "0003.jpg"
+        other = (root / "class0" / "0007.jpg").read_bytes()
+        size = len(file.read_bytes())
+        # As many bytes, and the folder's own time stays.
+        file.write_bytes(
+            other[:-2] + b"\0" * (size - len(other)) + other[-2:] if size >= len(other) else other
+        )
+        with runs.loader(root, **options) as loader, pytest.raises(SampleChangedError, match="0003"):
+            runs.epoch(loader)
+        with runs.loader(root, **options) as loader:
+            after = runs.epoch(loader)
+        assert torch.equal(after[0].images[7], before[0].images[7])
+        assert torch.equal(after[0].images[3], after[0].images[7])
 
 
 def test_wrong_settings_are_named(small):

@@ -113,6 +113,19 @@ def test_what_stood_in_for_a_bad_sample_is_repeated_with_its_mark(tmp_path):
     assert pixels(replayed(root, path, 1)) == pixels([seen])
 
 
+@pytest.mark.parametrize("remainder", ["uneven", "pad"])
+def test_each_rank_has_its_log_with_empty_batches_and_padding(small, tmp_path, remainder):
+    dataset = forebay.ImageFolder(small).subset(range(9))
+    options = dict(batch_size=2, shuffle=True, world_size=4, remainder=remainder, share=False)
+    for rank in range(4):
+        with runs.loader(dataset, rank=rank, log=tmp_path / "job.log", **options) as loader:
+            seen = [runs.epoch(loader) for _ in range(2)]
+        with runs.loader(dataset, rank=rank, replay=tmp_path / "job.log", **options) as loader:
+            assert len(loader) == 2
+            assert pixels([runs.epoch(loader) for _ in range(2)]) == pixels(seen)
+    assert {path.name for path in tmp_path.iterdir()} == {f"job.log.rank{rank}" for rank in range(4)}
+
+
 def test_a_log_survives_a_kill(small, tmp_path):
     path = tmp_path / "job.log"
     child = start(

@@ -161,6 +161,31 @@ def test_torchs_distributed_sampler_says_rank_seed_and_epoch(small):
     close(loaders)
 
 
+def test_a_loaded_state_stays_when_the_sampler_says_its_epoch(small):
+    def make():
+        sampler = DistributedSampler(range(97), 1, 0)
+        return sampler, runs.Recording(small, sampler=sampler, batch_size=10, transform=runs.CROP)
+
+    sampler, loader = make()
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        seen = runs.epoch(loader, 4 if epoch else None)
+    state = loader.state_dict()
+    loader.close()
+    sampler, loader = make()
+    loader.load_state_dict(state)
+    for epoch in range(1, 3):
+        sampler.set_epoch(epoch)
+        rest = runs.epoch(loader)
+        if epoch == 1:
+            assert sorted(s for b in seen + rest for s in b.samples) == list(range(97))
+    loader.close()
+    sampler, loader = make()
+    sampler.set_epoch(7)
+    with runs.Recording(small, sampler=sampler, batch_size=97) as late:
+        assert late._epoch == 7 and loader._epoch == 0
+
+
 # -- who is who ---------------------------------------------------------------------------------------
 
 
@@ -273,6 +298,47 @@ def test_states_of_ranks_that_went_their_own_ways_are_merged(tmp_path, threads):
             ranks(root, world_size, **options)[rank].load_state_dict(states[1])
     with pytest.raises(InvalidError, match="states of ranks"):
         forebay.merge_states([states[1]])
+
+
+@pytest.mark.parametrize("n", [9, 11, 16, 3])
+def test_a_state_taken_after_an_empty_batch_counts_the_step(small, n):
+    """4 ranks of 2, uneven: ranks without a sample in the last step know that it was taken."""
+    dataset = forebay.ImageFolder(small).subset(range(n))
+    options = dict(batch_size=2, remainder="uneven", share=False)
+    loaders = ranks(dataset, 4, **options)
+    seen = steps(loaders, len(loaders[0]))
+    states = [loader.state_dict() for loader in loaders]
+    close(loaders)
+    assert sorted(valid(seen)) == list(range(n))
+    assert all(state["received"]["base"] == n for state in states)
+    for world_size in (4, 1):
+        for state in states:
+            loaders = ranks(dataset, world_size, **options)
+            for loader in loaders:
+                loader.load_state_dict(state)
+            assert steps(loaders) == []
+            close(loaders)
+
+
+def test_padding_has_names_of_its_own_where_samples_come_twice(small):
+    dataset = forebay.ImageFolder(small).subset([5, 3, 5])
+    loaders = ranks(dataset, 4, batch_size=1, share=False)
+    steps(loaders)
+    names = [(loader.native.samples, loader.native.names()[3] or [0]) for loader in loaders]
+    close(loaders)
+    assert len({str(name) for name in names}) == 4
+
+
+def test_a_rank_that_dies_is_told_to_the_others(small, daemon):
+    loaders = ranks(small, 2, batch_size=4, share=daemon.socket)
+    running = [iter(loader) for loader in loaders]
+    for one in running:
+        next(one)
+    loaders[1].close()
+    with pytest.raises(InvalidError, match="has left in mid-epoch"):
+        for _ in running[0]:
+            pass
+    loaders[0].close()
 
 
 def test_states_that_do_not_belong_together_are_not_merged(small):

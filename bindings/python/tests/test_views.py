@@ -124,6 +124,24 @@ def test_a_state_of_another_subset_is_refused(whole):
         loader.load_state_dict(state)
 
 
+def test_bad_samples_of_a_subset_are_known_after_a_resume_and_replaced_from_it(tmp_path):
+    root = pictures.folder(tmp_path, 40, classes=1, size=(24, 24))
+    files = sorted(root.rglob("*.jpg"))
+    files[30].write_bytes(b"\xff\xd8\xff\xe0 not a picture")
+    picked = [5, 30, 12]
+    for on_error, expect in (("skip", [5, 12]), ("substitute", [5, 5, 12])):
+        subset = forebay.ImageFolder(root).subset(sorted(picked))
+        for share in (False, "process"):
+            options = dict(batch_size=1, on_error=on_error, share=share)
+            with runs.loader(subset, **options) as loader, pytest.warns(UserWarning, match="failed"):
+                assert sorted(s for b in runs.epoch(loader) for s in b.samples) == expect
+                state = loader.state_dict()
+            assert [row[0] for row in state["quarantine"]] == [30]
+            with runs.loader(subset, **options) as loader:
+                loader.load_state_dict(state)
+                assert sorted(s for b in runs.epoch(loader) for s in b.samples) == expect
+
+
 def test_torchs_subset_and_concat_are_read_natively(small, other):
     plain, further = ImageFolder(small, v1.CenterCrop(8)), ImageFolder(other)
     subset = Subset(plain, [9, 2, 30])

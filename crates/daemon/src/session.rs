@@ -14,7 +14,7 @@ use forebay_engine::storage::{Dataset, Folder};
 use forebay_policy::Received;
 use forebay_wire::{
     Answer, Ask, Done, Facts, Failures, Fault, FaultKind, Feed, Frames, Hello, Join, Joined, Number, Open,
-    Opened, Peer, Reply, Request, Sender, Start, Status, StatusStream, Trouble, VERSION, Wants, wait,
+    Opened, Parts, Peer, Reply, Request, Sender, Start, Status, StatusStream, Trouble, VERSION, Wants, wait,
 };
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -29,6 +29,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const WANTED: usize = 2;
 /// Samples that a job may feed ahead of what it receives.
 const FED: u64 = 1 << 22;
+/// Folders of a dataset at most: each has its index mapped.
+const FOLDERS: usize = 1024;
 /// Longest name of a job.
 const NAME: usize = 256;
 
@@ -356,8 +358,13 @@ impl Session {
     }
 
     fn job(&self, join: &Join) -> Result<(Job, PathBuf, [u64; 2]), Error> {
+        let damaged = || Error::Invalid("the list of folders is damaged or too long".into());
+        let list = Parts::unpack(&join.parts).ok_or_else(damaged)?;
+        if list.len() > FOLDERS {
+            return Err(Error::Invalid(format!("a dataset has at most {FOLDERS} folders")));
+        }
         let mut parts = Vec::new();
-        for part in &join.parts {
+        for part in &list {
             let folder = self.folder(&part.root)?;
             if folder.fingerprint() != part.fingerprint {
                 return Err(Error::Invalid(format!(
@@ -389,7 +396,7 @@ impl Session {
                     text => serde_json::from_str::<Received>(text),
                 };
                 match (read(&start.received), read(&start.own)) {
-                    (Ok(received), Ok(own)) => seat.job.start_rank(start.epoch, &received, &own),
+                    (Ok(received), Ok(own)) => seat.job.start_rank(start.epoch, &received, &own, start.steps),
                     _ => Err(Error::Invalid("the received set is damaged".into())),
                 }
             }

@@ -14,8 +14,8 @@ use forebay_engine::decode::jpeg::{Subsampling, encode};
 use forebay_engine::storage::Folder;
 use forebay_wire::client::{Client, Error, Next};
 use forebay_wire::{
-    Ask, Done, FRAME, Failure, Failures, FaultKind, Fed, Feed, Hello, Join, Open, Part, Picks, Release,
-    Request, Sharing, Start, VERSION, Wants,
+    Ask, Done, FRAME, Failure, Failures, FaultKind, Fed, Feed, Hello, Join, Open, Part, Parts, Picks,
+    Release, Request, Sharing, Start, VERSION, Wants,
 };
 use prost::Message;
 use rand_core::{Rng, SeedableRng};
@@ -74,11 +74,12 @@ impl Drop for House {
 fn join(data: &Path, name: &str) -> Join {
     let folder = Folder::open(data, 1, &|_| ()).expect("a dataset");
     let sharing = Sharing { order: None, level: "augmented".into(), mixing: 0.1, seed: None, clock: None };
+    let part = Part {
+        root: data.canonicalize().expect("it exists").into_os_string().into_encoded_bytes(),
+        fingerprint: folder.fingerprint(),
+    };
     Join {
-        parts: vec![Part {
-            root: data.canonicalize().expect("it exists").into_os_string().into_encoded_bytes(),
-            fingerprint: folder.fingerprint(),
-        }],
+        parts: Parts::pack(vec![part]),
         remainder: "pad".into(),
         ranks: 1,
         recipe: RECIPE.into(),
@@ -494,6 +495,7 @@ fn any_ask(dice: &mut rand_chacha::ChaCha8Rng, data: &Path) -> Ask {
                 passed: b,
                 seen: vec![1; a as usize % 99],
             }),
+            steps: b,
             own: if d == 1 {
                 format!("{{\"base\": {c}, \"skipped\": 0, \"beyond\": []}}")
             } else {

@@ -93,7 +93,12 @@ impl Preparer {
     fn make(&mut self, order: &Order<'_>, out: &mut Pixels) -> Result<Prepared, Failed> {
         let Order { dataset, recipe, name, kept, keep, counters, .. } = *order;
         let augment = |fault| (Stage::Augment, fault);
-        if let Some(From { kept, base }) = kept
+        if let Some(from) = kept
+            && from.check
+        {
+            dataset.check(name.sample).map_err(|fault| (Stage::Read, fault))?;
+        }
+        if let Some(From { kept, base, .. }) = kept
             && let Kept::Decoded(decoded) = &**kept
         {
             counters.decoded_hits.add(1);
@@ -103,7 +108,10 @@ impl Preparer {
                 let image = self.augment(order, kept, decoded, &drawn, out).map_err(augment)?;
                 return Ok(Prepared { drawn, image, kept: Vec::new() });
             };
-            return self.go_on(order, decoded, base, drawn, out).map_err(augment);
+            // What takes too much memory as a form of its own may not as a part of the copy.
+            if let Ok(prepared) = self.go_on(order, decoded, base, drawn, out) {
+                return Ok(prepared);
+            }
         }
         let mut keeping = Vec::new();
         let mut file = std::mem::take(&mut self.encoded);
@@ -146,7 +154,7 @@ impl Preparer {
         out: &mut Pixels,
     ) -> Result<Prepared, Fault> {
         let (start, (width, height)) = (Instant::now(), decoded.size);
-        let done = base.draw(order.name, width, height)?.prefix;
+        let done = base.draw_prefix(order.name, width, height)?.len();
         let rect = decoded.pixels.rect();
         let (head, rest) = Head::fold(rect.width, rect.height, &drawn.ops[done..drawn.prefix]);
         let mut pixels = Pixels::default();
@@ -183,12 +191,8 @@ impl Preparer {
         let wanted = keep.iter().any(|keep| matches!(keep, Keep::Decoded(..)));
         let whole =
             if wanted { self.decode_whole(order, bytes, &header, &drawn, start, keeping) } else { Ok(None) };
-        let whole = match whole {
-            // What the copy itself needs may be less.
-            Err((_, Fault::TooLarge { .. })) => None,
-            whole => whole?,
-        };
-        if let Some(own) = whole {
+        // What the copy itself needs may be less, and in order; else it fails by itself.
+        if let Ok(Some(own)) = whole {
             let Kept::Decoded(decoded) = &*own else { unreachable!("pixels were made") };
             let image = self.augment(order, &own, decoded, &drawn, out).map_err(augment)?;
             counters.preparations.add(u64::from(image.is_some()));
@@ -228,54 +232,53 @@ impl Preparer {
         if order.recipe.decode() == Decode::Scaled && rest.is_empty() && !resized {
             return Ok(None);
         }
-        let mut forms: Vec<(u64, &Recipe, Drawn)> = Vec::new();
+        let mut forms: Vec<(u64, &Recipe, Vec<Op>)> = Vec::new();
         for keep in order.keep {
             let Keep::Decoded(shelf, recipe) = keep else { continue };
-            match recipe.draw(order.name, width, height) {
-                Ok(drawn) => forms.push((*shelf, recipe, drawn)),
+            match recipe.draw_prefix(order.name, width, height) {
+                Ok(ops) => forms.push((*shelf, recipe, ops)),
                 // Another recipe does not fit this image: its own job is told.
                 Err(_) => keeping.push((*shelf, None)),
             }
         }
         let denominator = denominator(order.recipe, &head);
         let region = if denominator == 1 { Rect::whole(width, height) } else { head.source };
-        let plain = |drawn: &Drawn| drawn.prefix == 0 && denominator == 1;
+        let plain = |ops: &[Op]| ops.is_empty() && denominator == 1;
         // What is kept as it was decoded is decoded into memory of its own.
-        let own = forms.iter().any(|(_, _, drawn)| plain(drawn));
+        let own = forms.iter().any(|(_, _, ops)| plain(ops));
         let mut pixels = if own { Pixels::default() } else { std::mem::take(&mut self.decoded) };
         let decoded = self.decoder.decode(bytes, header, region, denominator, self.limit / 2, &mut pixels);
         let denominator = decoded.map_err(|fault| (Stage::Decode, fault))?;
         let start = count_decode(order.counters, &pixels, start);
-        let mut made: Vec<(usize, Arc<Kept>)> = Vec::new();
-        let mine = order.recipe.decoded_fingerprint();
-        for (at, (shelf, recipe, drawn)) in
-            forms.iter().enumerate().filter(|(_, (_, _, drawn))| !plain(drawn))
-        {
-            let (head, rest) = Head::fold(width, height, &drawn.ops[..drawn.prefix]);
+        let mut mine = None;
+        // All forms together take no more than a decoded image may.
+        let mut room = self.limit / 2;
+        let small = forms.iter().filter(|(_, _, ops)| !plain(ops));
+        for (shelf, recipe, ops) in small {
+            let (head, rest) = Head::fold(width, height, ops);
             let mut image = Pixels::default();
-            let (limit, room) = (self.limit / 8, self.limit / 2);
-            let run = self.augmenter.run(&pixels, denominator, &head, rest, limit, room, &mut image);
-            match run {
-                Err(fault) if recipe.decoded_fingerprint() == mine => return Err((Stage::Augment, fault)),
-                Err(_) => {
-                    keeping.push((*shelf, None));
-                    continue;
-                }
-                Ok(()) => {}
+            let run = self.augmenter.run(&pixels, denominator, &head, rest, self.limit / 8, room, &mut image);
+            let kept = run.is_ok().then(|| {
+                room -= (image.capacity() as u64).min(room);
+                Arc::new(Kept::Decoded(Decoded { size: (width, height), pixels: image }))
+            });
+            if recipe.decodes_as(order.recipe) {
+                mine = kept.clone();
             }
-            made.push((at, Arc::new(Kept::Decoded(Decoded { size: (width, height), pixels: image }))));
+            keeping.push((*shelf, kept));
         }
         if own {
             let kept = Arc::new(Kept::Decoded(Decoded { size: (width, height), pixels }));
-            let same = forms.iter().enumerate().filter(|(_, (_, _, drawn))| plain(drawn));
-            made.extend(same.map(|(at, _)| (at, kept.clone())));
+            for (shelf, recipe, _) in forms.iter().filter(|(_, _, ops)| plain(ops)) {
+                if recipe.decodes_as(order.recipe) {
+                    mine = Some(kept.clone());
+                }
+                keeping.push((*shelf, Some(kept.clone())));
+            }
         } else {
             self.decoded = pixels;
         }
         order.counters.augment_ns.lap(start);
-        let mine = made.iter().find(|(at, _)| forms[*at].1.decoded_fingerprint() == mine);
-        let mine = mine.map(|(_, kept)| kept.clone());
-        keeping.extend(made.into_iter().map(|(at, kept)| (forms[at].0, Some(kept))));
         Ok(mine)
     }
 

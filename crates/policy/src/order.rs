@@ -113,9 +113,10 @@ impl Epoch {
         Epoch { closed: false, base, issued: base, start: base, delivered, failed, resumed: delivered, ..new }
     }
 
-    /// There are at least so many batches: ranks that train together take equal steps.
-    pub fn with_steps(self, steps: u64) -> Self {
-        Epoch { steps, ..self }
+    /// There are at least so many batches, of which some were formed before: ranks that train together take
+    /// equal steps.
+    pub fn with_steps(self, steps: u64, formed: u64) -> Self {
+        Epoch { steps, formed, ..self }
     }
 
     /// Continues a new epoch after what was received.
@@ -125,9 +126,6 @@ impl Epoch {
         self.failed = received.skipped + received.failed.len() as u64;
         self.delivered = received.count();
         self.resumed = self.delivered;
-        if let Cut::Every { batch, .. } = self.cut {
-            self.formed = self.delivered.div_ceil(batch);
-        }
         let last = received.beyond.last().max(received.failed.last().copied());
         let reach = last.map_or(0, |last| last + 1 - self.base);
         self.window = (0..reach)
@@ -331,7 +329,12 @@ impl Epoch {
 
     /// Whether every batch of the epoch has left.
     pub fn is_done(&self) -> bool {
-        self.closed && self.next_size() == 0 && self.formed >= self.steps
+        let left = match &self.cut {
+            // One of them may be empty.
+            Cut::Given(sizes) => !sizes.is_empty(),
+            Cut::Every { .. } => self.next_size() > 0 || self.formed < self.steps,
+        };
+        self.closed && !left
     }
 
     /// Whether every position has been handed out, so that a next epoch may be prepared.
@@ -356,6 +359,10 @@ mod tests {
                 let Some(position) = epoch.issue() else { break };
                 pending.push(position);
             }
+            if let Some(formed) = epoch.form() {
+                batches.push(formed);
+                continue;
+            }
             assert!(!pending.is_empty(), "nothing in hand, and the epoch is not done");
             let position = pending.swap_remove(pick(pending.len()));
             if fails.contains(&position) {
@@ -372,6 +379,24 @@ mod tests {
 
     fn delivered(batches: &[Formed]) -> Vec<u64> {
         batches.iter().flat_map(|b| b.positions.clone()).collect()
+    }
+
+    #[test]
+    fn empty_batches_come_where_they_are_given_or_promised() {
+        let mut given = Epoch::open(Cut::Given(VecDeque::new()), 0, 0);
+        for size in [1, 0, 0] {
+            given.feed(size);
+        }
+        given.close();
+        let batches = run(given, 3, &[], |_| 0);
+        assert_eq!(batches.iter().map(|batch| batch.positions.len()).collect::<Vec<_>>(), [1, 0, 0]);
+        // A rank whose samples failed has as many steps as the others.
+        let cut = Cut::Every { batch: 2, drop_last: false };
+        let batches = run(Epoch::new(6, cut.clone(), 0).with_steps(4, 0), 6, &[1, 2, 3], |_| 0);
+        assert_eq!(batches.iter().map(|batch| batch.positions.len()).collect::<Vec<_>>(), [2, 1, 0, 0]);
+        let received = Received { base: 6, skipped: 3, ..Received::default() };
+        let batches = run(Epoch::new(6, cut, 0).with_steps(4, 3).resume(&received), 6, &[], |_| 0);
+        assert_eq!(batches.len(), 1, "one of the empty ones was received before");
     }
 
     proptest! {

@@ -94,6 +94,35 @@ impl Picks {
         }
     }
 
+    /// Bytes that it holds for an epoch.
+    pub fn bytes(&self, n: u64) -> u64 {
+        match self {
+            Picks::All => 0,
+            Picks::Some(subset) => 4 * u64::from(subset.len()) + n / 4,
+            Picks::List(list) => 8 * list.len() as u64,
+            // The draw of an epoch, and while it is made another list of it.
+            Picks::Weighted(weights) => 16 * weights.weights.len() as u64 + 16 * weights.samples,
+        }
+    }
+
+    /// The sample that stands `offset` behind another in what is picked of `n`, to stand in for it.
+    pub fn neighbour(&self, sample: u64, offset: u64, n: u64) -> u64 {
+        match self {
+            Picks::Some(subset) if !subset.is_empty() => {
+                let at = subset.samples().partition_point(|&other| u64::from(other) < sample) as u64;
+                subset.samples()[((at + offset) % u64::from(subset.len())) as usize].into()
+            }
+            Picks::Weighted(weights) => {
+                // What is never drawn stands in for nothing.
+                let mut some = (1..=n)
+                    .map(|step| (sample + step) % n)
+                    .filter(|&other| weights.weights[other as usize] > 0.0);
+                offset.checked_sub(1).and_then(|skip| some.nth(skip as usize)).unwrap_or(sample)
+            }
+            _ => (sample + offset) % n,
+        }
+    }
+
     /// Whether every sample comes once at most and its position in the keyed order is all there is to know.
     pub fn subset(&self) -> Option<Option<Arc<Subset>>> {
         match self {
@@ -191,6 +220,11 @@ impl Sequence {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// How far the occurrences of padding lie apart, so that no copy gets the name of another.
+    pub fn stride(&self) -> u64 {
+        if self.listed.is_some() { self.len } else { 1 }
     }
 
     /// The sample at a position, and how often it comes before.

@@ -25,7 +25,7 @@ impl Received {
     /// already.
     pub fn add(&mut self, positions: &[u64], skipped: &[u64]) {
         self.beyond.extend(positions.iter().copied().filter(|&position| position >= self.base));
-        self.failed.extend(skipped);
+        self.failed.extend(skipped.iter().filter(|&&position| position >= self.base));
         loop {
             if self.beyond.remove(self.base) {
                 self.base += 1;

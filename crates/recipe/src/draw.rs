@@ -133,6 +133,17 @@ impl Recipe {
     }
 }
 
+impl Recipe {
+    /// The operations of the deterministic steps alone, for an image of the given size.
+    pub fn draw_prefix(&self, name: &CopyName, width: u32, height: u32) -> Result<Vec<Op>, Error> {
+        let mut drawn = Drawn { width, height, ops: Vec::new(), prefix: 0, erasures: Vec::new() };
+        for (index, step) in self.steps()[self.split().prefix].iter().enumerate() {
+            drawn.step(step, name, index as u64)?;
+        }
+        Ok(drawn.ops)
+    }
+}
+
 impl Drawn {
     fn step(&mut self, step: &Step, name: &CopyName, index: u64) -> Result<(), Error> {
         let coins = || Coins::new(name, index);

@@ -163,6 +163,12 @@ impl Recipe {
         self.decode == Decode::Exact || prefix.iter().any(|step| matches!(step, Step::Resize { .. }))
     }
 
+    /// Whether its decoded form is that of `other`.
+    pub fn decodes_as(&self, other: &Recipe) -> bool {
+        let (own, theirs) = (self.split().prefix, other.split().prefix);
+        self.decode == other.decode && self.steps[own] == other.steps[theirs]
+    }
+
     /// Whether its decoded form can be made from that of `base`, whose steps are the first of its own.
     pub fn continues(&self, base: &Recipe) -> bool {
         let (own, first) = (self.split().prefix, base.split().prefix);

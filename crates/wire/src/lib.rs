@@ -23,8 +23,8 @@ mod place;
 pub use frame::{FRAME, Frames, Kind, MESSAGE, Sender, Trouble, wait};
 pub use message::{
     Answer, Ask, Batch, Column, Done, Facts, Failure, Failures, Fault, FaultKind, Fed, Feed, Hello, Join,
-    Joined, Number, Open, Opened, Part, Picks, Quarantine, Release, Reply, Request, Sharing, Span, Start,
-    Status, StatusJob, StatusStream, Wants,
+    Joined, Number, Open, Opened, Part, Parts, Picks, Quarantine, Release, Reply, Request, Sharing, Span,
+    Start, Status, StatusJob, StatusStream, Wants,
 };
 pub use peer::Peer;
 pub use place::default_socket;

@@ -166,9 +166,10 @@ pub struct Opened {
 /// What a job is.
 #[derive(Clone, PartialEq, Message)]
 pub struct Join {
-    /// Its folders, one behind the other.
-    #[prost(message, repeated, tag = "17")]
-    pub parts: Vec<Part>,
+    /// Its folders, one behind the other, as [`Parts`] of at most 1 MB: a long message must not hold a
+    /// list of anything but numbers.
+    #[prost(bytes = "vec", tag = "17")]
+    pub parts: Vec<u8>,
     /// Which samples of them; absent: all.
     #[prost(message, optional, tag = "18")]
     pub picks: Option<Picks>,
@@ -211,6 +212,30 @@ pub struct Join {
     /// What the job is called; no two are called the same, but for the ranks of one.
     #[prost(string, tag = "13")]
     pub name: String,
+}
+
+/// Bytes of [`Join::parts`] at most.
+const PARTS: usize = 1 << 20;
+
+/// The folders of a dataset.
+#[derive(Clone, PartialEq, Message)]
+pub struct Parts {
+    /// All of them.
+    #[prost(message, repeated, tag = "1")]
+    pub parts: Vec<Part>,
+}
+
+impl Parts {
+    /// As a join carries them.
+    pub fn pack(parts: Vec<Part>) -> Vec<u8> {
+        Parts { parts }.encode_to_vec()
+    }
+
+    /// What a join carries; nothing if it is damaged or too long.
+    pub fn unpack(bytes: &[u8]) -> Option<Vec<Part>> {
+        let bytes = Some(bytes).filter(|bytes| bytes.len() <= PARTS)?;
+        Parts::decode(bytes).ok().map(|parts| parts.parts)
+    }
 }
 
 /// A folder of a dataset.
@@ -290,6 +315,9 @@ pub struct Start {
     /// What a rank with a fixed share received beyond that, as JSON; empty: nothing.
     #[prost(string, tag = "4")]
     pub own: String,
+    /// In how many steps.
+    #[prost(uint64, tag = "5")]
+    pub steps: u64,
 }
 
 /// An epoch whose samples the job names itself.

@@ -145,7 +145,9 @@ class LoaderIterator:
         # Row by row; class indices become plain numbers, as a torchvision dataset gives them.
         rows = [column.tolist() if getattr(column, "ndim", None) == 1 else column for column in columns]
         samples = list(zip(*rows, strict=True))
-        if not loader._batched:
+        if not samples and loader.collate_fn is None:
+            return columns  # a rank that is left without a sample in the last step
+        if not loader._batched and samples:
             return list(samples[0]) if loader.collate_fn is None else loader.collate_fn(samples[0])
         return loader.collate_fn(samples) if loader.collate_fn is not None else samples
 

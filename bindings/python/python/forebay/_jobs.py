@@ -20,9 +20,17 @@ def scheduled() -> str | None:
     run = os.environ.get("TORCHELASTIC_RUN_ID")
     if run and run != "none":
         return run
+    # Two runs of one step or shell meet at different ports.
+    port = f" port {os.environ['MASTER_PORT']}" if os.environ.get("MASTER_PORT") else ""
     if slurm := os.environ.get("SLURM_JOB_ID"):
-        return f"{slurm}.{os.environ.get('SLURM_STEP_ID', 0)}"
-    return f"parent {process(os.getppid())}"
+        return f"{slurm}.{os.environ.get('SLURM_STEP_ID', 0)}{port}"
+    return f"parent {process(os.getppid())}{port}"
+
+
+def on_one_machine(world_size: int) -> bool:
+    """Whether all ranks are here, as far as ``torchrun`` tells."""
+    local = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return not local.isdecimal() or int(local) >= world_size
 
 
 def process(pid: int) -> str:

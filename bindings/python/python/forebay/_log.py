@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 VERSION = 1
 #: What must be the same for two runs to be one job.
 _SAME = ("dataset", "recipe", "samples")
+#: Steps that may be missing in a row.
+_GAP = 10_000_000
 _BATCH = re.compile(rb'\{"epoch": (\d+), "step": (\d+), ')
 
 #: Seed, sample, generation, occurrence, and whether it is more than padding.
@@ -111,7 +113,7 @@ class Reader:
     def _note(self, number: int, line: bytes, at: int) -> None:
         if found := _BATCH.match(line):
             epoch, step = int(found[1]), int(found[2])
-            steps = self.epochs.setdefault(epoch, [-1] * step)
+            steps = self._steps(epoch, step, number) if epoch not in self.epochs else self.epochs[epoch]
             if step != len(steps):
                 raise InvalidError(
                     f"{self._path}, line {number}: step {step} of epoch {epoch} is out of turn"
@@ -124,17 +126,25 @@ class Reader:
                 epoch, step = int(record["begin"]), int(record["step"])
                 for later in [known for known in self.epochs if known > epoch]:
                     del self.epochs[later]
-                del self.epochs.setdefault(epoch, [-1] * step)[step:]
+                del self._steps(epoch, step, number)[step:]
             elif "end" not in record:
                 raise KeyError("begin")
         except (ValueError, KeyError, TypeError) as problem:
             raise InvalidError(f"{self._path}, line {number}: not a line of an order log") from problem
 
+    def _steps(self, epoch: int, step: int, number: int) -> list[int]:
+        """The batches of an epoch, at least up to a step: some may not have been logged."""
+        steps = self.epochs.setdefault(epoch, [])
+        if step - len(steps) > _GAP:
+            raise InvalidError(f"{self._path}, line {number}: step {step} is far beyond the one before")
+        steps.extend([-1] * (step - len(steps)))
+        return steps
+
     def batch(self, epoch: int, step: int) -> list[Copy]:
         """The copies of a batch."""
         at = self.epochs[epoch][step]
         if at < 0:
-            raise InvalidError(f"{self._path} does not have step {step} of epoch {epoch}: it begins later")
+            raise InvalidError(f"{self._path} does not have step {step} of epoch {epoch}")
         self._file.seek(at)
         try:
             record = json.loads(self._file.readline())

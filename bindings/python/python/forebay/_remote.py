@@ -162,7 +162,7 @@ class RemoteJob:
 
     # -- what a job does ------------------------------------------------------------------------------
 
-    def start(self, epoch: int, received: str, own: str) -> None:
+    def start(self, epoch: int, received: str, own: str, steps: int) -> None:
         self._start(epoch, None)
 
     def start_fed(self, epoch: int, base: int, skipped: int, given: bool) -> None:
@@ -178,7 +178,8 @@ class RemoteJob:
         loader = self._loader
         if given is None:
             now, own = loader._received, loader._own
-            self._native.start(epoch, now.json(), now.count() + own.count(), own.json())
+            count = now.count() + own.count()
+            self._native.start(epoch, now.json(), count, own.json(), loader._own_steps)
             return
         fed, (base, skipped) = self._fed, loader._passed()
         seen = fed.seen.tobytes() if fed.passed else b""

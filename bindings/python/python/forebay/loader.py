@@ -182,13 +182,15 @@ class DataLoader:
         self._epoch = 0  # of the iterator in use, else of the next one
         #: What all ranks have received, and beyond that this one, where its share is fixed.
         self._received, self._own = _native.ReceivedSet(), _native.ReceivedSet()
-        self._fixed = False
+        self._fixed, self._own_steps = False, 0
         #: Batches of the epoch so far.
         self._step = 0
         self._resuming = False
         self._generator_state: str | None = None
         #: What ``DistributedSampler.set_epoch`` said last.
         self._told = getattr(self._given, "epoch", None)
+        if self._own_order and isinstance(self._told, int):
+            self._epoch = self._told
         #: Seed and clock of the shared stream that was drawn from last.
         self._stream: tuple[int, int] | None = None
         self._failures: list[tuple[int, str, str, str]] = []
@@ -383,7 +385,7 @@ class DataLoader:
         self._turn += 1
         self._iterating = False
         self._epoch, self._received, self._resuming = epoch, _native.ReceivedSet(), False
-        self._own, self._step = _native.ReceivedSet(), 0
+        self._own, self._own_steps, self._step = _native.ReceivedSet(), 0, 0
         self._generator_state = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -393,7 +395,9 @@ class DataLoader:
         told = getattr(self._given, "epoch", None)
         if self._own_order and told is not None and told != self._told:
             self._told = told
-            self.set_epoch(int(told))
+            # A loaded state stays: the sampler only follows.
+            if int(told) != self._epoch:
+                self.set_epoch(int(told))
         if self._job is None:
             self._open()
         feeder = self._replaying() if self._reader is not None else self._start()
@@ -417,12 +421,12 @@ class DataLoader:
     def _start(self) -> Feeder | None:
         source = self.batch_sampler if self.batch_sampler is not None else self._sampler
         if source is None:
-            if not self._fixed and not self._own.is_empty():
+            if not self._fixed and self._own_steps:
                 raise InvalidError(
                     f"this state is what rank {self.rank} of {self.world_size} had alone; a daemon deals "
                     "to all ranks: load forebay.merge_states() of all of them"
                 )
-            self._job.start(self._epoch, self._received.json(), self._own.json())
+            self._job.start(self._epoch, self._received.json(), self._own.json(), self._own_steps)
             return None
         self._keep_generator()
         given = self.batch_sampler is not None
@@ -448,6 +452,11 @@ class DataLoader:
         """A job of the daemon; None where this process does the work."""
         if self.share in (False, "process") or self.replay is not None:
             return None
+        if self.world_size > 1 and self.share != "auto" and not _jobs.on_one_machine(self.world_size):
+            raise InvalidError(
+                "the ranks of this job are on several machines, and a daemon serves one: leave out share= "
+                "for ranks with fixed shares"
+            )
         try:
             return _remote.RemoteJob(self)
         except DaemonError:
@@ -463,9 +472,11 @@ class DataLoader:
         """What a job is, besides its dataset and recipe."""
         # What "auto" gives must not depend on whether there is a daemon: only equal copies are shared.
         same = self.share != "auto" or self.order in ("strict", 0)
-        # Other ranks are other processes: only a daemon can deal to all of them.
-        process = self.share == "process" and self.world_size == 1
-        shares = self._sharable and ((remote and same) or process) and self.replay is None
+        # Other ranks are other processes: only a daemon that all of them have can deal to them. "auto" cannot
+        # know that, and fixed shares are the same in strict order.
+        alone = self.world_size == 1
+        daemon = remote and same and (alone or self.share != "auto")
+        shares = self._sharable and (daemon or (self.share == "process" and alone)) and self.replay is None
         return {
             "name": self._job_name(),
             "picks": self._picks,
@@ -486,8 +497,8 @@ class DataLoader:
         """``job``, else the scheduler's or the process's; with the loader's number. Ranks have the same."""
         ranked = self.world_size > 1
         base = self.job or (_jobs.scheduled() if ranked else None) or f"process {_jobs.process(os.getpid())}"
-        # A forked or spawned child is a job of its own.
-        child = f" in {os.getpid()}" if os.getpid() != self._pid else ""
+        # A forked or spawned child is a job of its own, unless it is a rank.
+        child = f" in {os.getpid()}" if os.getpid() != self._pid and not ranked else ""
         ranks = f" of {self.world_size} ranks" if ranked else ""
         return f"{base} loader {self._ordinal}{ranks}{child}"
 
@@ -533,6 +544,7 @@ class DataLoader:
         if self._writer is not None:
             self._writer.batch(self._epoch, self._step, batch)
         (self._own if self._fixed else self._received).add(batch)
+        self._own_steps += self._fixed
         self._step += 1
 
     def _end_epoch(self) -> None:
@@ -548,14 +560,13 @@ class DataLoader:
         if start is None and (generator := self._sampler_generator()) is not None:
             start = _encoded(generator)  # the coming epoch begins where the generator stands
         received, own, rank = self._received, None, None
-        if self._fixed and not self._own.is_empty():
+        if self._fixed and self._own_steps:
             # Whole steps of one rank say what all ranks have, where none goes its own way.
-            in_step = self.order in ("strict", 0) and self.on_error != "skip"
-            whole = received.with_rank(self._rank_json(), len(self.dataset), self._own) if in_step else None
-            if whole is None:
-                own, rank = json.loads(self._own.json()), json.loads(self._rank_json())
+            if (isinstance(self.order, str) or self.order == 0) and self.on_error != "skip":
+                received = received.after(self._rank_json(), len(self.dataset), self._own_steps)
             else:
-                received = whole
+                own = json.loads(self._own.json()) | {"steps": self._own_steps}
+                rank = json.loads(self._rank_json())
         return {
             "version": _STATE,
             "dataset": self.dataset.fingerprint,
@@ -588,6 +599,9 @@ class DataLoader:
             received_text = json.dumps(state["received"])
             # Not in versions 1 and 2.
             step, own, rank = operator.index(state.get("step", 0)), state.get("own"), state.get("rank")
+            own_steps = 0 if own is None else operator.index(own["steps"])
+            if min(step, own_steps) < 0:
+                raise ValueError(step)
             failures = [(operator.index(s), str(p), str(g), str(c)) for s, p, g, c in state["quarantine"]]
             if generator is not None:
                 base64.b64decode(generator, validate=True)
@@ -598,8 +612,9 @@ class DataLoader:
                     raise ValueError(stream)
         except (KeyError, IndexError, TypeError, ValueError) as problem:
             raise InvalidError(f"the state is damaged: {problem!r}") from problem
-        if any(not 0 <= failure[0] < samples for failure in failures):
-            raise InvalidError(f"the state is damaged: a sample in quarantine is not below {samples}")
+        n = len(self.dataset._native)
+        if any(not 0 <= failure[0] < n for failure in failures):
+            raise InvalidError(f"the state is damaged: a sample in quarantine is not below {n}")
         if epoch < 0 or not 0 <= seed < 1 << 64:
             raise InvalidError(f"the state is damaged: epoch {epoch}, seed {seed}")
         if (samples, fingerprint) != (len(self.dataset), self.dataset.fingerprint):
@@ -623,7 +638,7 @@ class DataLoader:
             self.seed = seed
         self.set_epoch(epoch)
         self._received, self._resuming, self._generator_state = received, True, generator
-        self._own, self._step = alone, step
+        self._own, self._own_steps, self._step = alone, own_steps, step
         self._stream = stream
         self._failures, self._reported = failures, {failure[0] for failure in failures}
         if self._job is not None:

@@ -12,6 +12,7 @@ pub(crate) use shelf::{Decoded, Kept};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_policy::share::Level;
 use forebay_recipe::{Decode, Recipe};
@@ -53,7 +54,27 @@ impl Mode {
 
 /// The shelves of one job: for each part of its dataset one of files and, if it shares them, one of pixels.
 #[derive(Debug, Default)]
-pub(crate) struct Ticket(Vec<(u64, Option<u64>)>);
+pub(crate) struct Ticket {
+    parts: Vec<(u64, Option<u64>)>,
+    /// Samples whose file was looked at on behalf of the job, part by part: what is kept may be older.
+    checked: Vec<Checked>,
+}
+
+/// A bit for each sample of a part.
+#[derive(Debug, Default)]
+struct Checked(Vec<AtomicU64>);
+
+impl Checked {
+    fn new(samples: u64) -> Self {
+        Checked((0..samples.div_ceil(64)).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Sets a bit; whether it was set before.
+    fn set(&self, at: u64) -> bool {
+        let Some(word) = self.0.get(at as usize / 64) else { return false };
+        word.fetch_or(1 << (at % 64), Ordering::Relaxed) >> (at % 64) & 1 == 1
+    }
+}
 
 /// A form that is to be kept of what a thread makes.
 #[derive(Debug)]
@@ -71,6 +92,8 @@ pub(crate) struct From {
     pub(crate) kept: Arc<Kept>,
     /// The recipe whose decoded form it is, if that is not the copy's own: one with fewer of the same steps.
     pub(crate) base: Option<Arc<Recipe>>,
+    /// The file is to be looked at first: the job has not used it yet.
+    pub(crate) check: bool,
 }
 
 /// What there is of a sample.
@@ -78,14 +101,16 @@ pub(crate) struct From {
 pub(crate) enum Look {
     /// It is to be made from its file, or from what is kept, and these forms of it kept.
     Make(Option<From>, Vec<Keep>),
-    /// A thread makes it: ask again when it is done.
-    Busy,
+    /// A thread makes it for this shelf: ask again when it is done.
+    Busy(u64),
 }
 
 /// All shelves; `W` is work that waits for a sample.
 #[derive(Debug)]
 pub(crate) struct Cache<W> {
     mode: Mode,
+    /// Forms are kept also when no job is left.
+    keep: bool,
     shelves: BTreeMap<u64, Shelf<W>>,
     next: u64,
     gauge: Arc<Gauge>,
@@ -94,21 +119,21 @@ pub(crate) struct Cache<W> {
 }
 
 impl<W> Cache<W> {
-    pub(crate) fn new(mode: Mode, gauge: Arc<Gauge>) -> Self {
-        Cache { mode, shelves: BTreeMap::new(), next: 0, gauge, stale: false }
+    pub(crate) fn new(mode: Mode, keep: bool, gauge: Arc<Gauge>) -> Self {
+        Cache { mode, keep, shelves: BTreeMap::new(), next: 0, gauge, stale: false }
     }
 
     /// The shelves of a job that takes `samples` samples of `dataset` in an epoch.
     pub(crate) fn join(&mut self, dataset: &Dataset, recipe: &Recipe, level: Level, samples: u64) -> Ticket {
         let parts = dataset.parts().iter().map(|folder| {
             let part = samples.min(folder.len());
-            let encoded = self.shelf(&folder.fingerprint(), Form::Encoded, folder.bytes(), folder.len());
+            let encoded = self.shelf(folder.identity(), Form::Encoded, folder.bytes(), folder.len());
             let decoded = (level >= Level::Decoded && recipe.has_decoded()).then(|| {
                 let form = Form::Decoded {
                     fingerprint: recipe.decoded_fingerprint(),
                     recipe: recipe.clone().into(),
                 };
-                self.shelf(&folder.fingerprint(), form, folder.bytes(), folder.len())
+                self.shelf(folder.identity(), form, folder.bytes(), folder.len())
             });
             for id in [Some(encoded), decoded].into_iter().flatten() {
                 if let Some(shelf) = self.shelves.get_mut(&id) {
@@ -118,7 +143,8 @@ impl<W> Cache<W> {
             }
             (encoded, decoded)
         });
-        Ticket(parts.collect())
+        let parts = parts.collect();
+        Ticket { parts, checked: dataset.parts().iter().map(|folder| Checked::new(folder.len())).collect() }
     }
 
     fn shelf(&mut self, dataset: &str, form: Form, bytes: u64, samples: u64) -> u64 {
@@ -133,7 +159,7 @@ impl<W> Cache<W> {
 
     /// A job has left. What it used is kept as long as there is room.
     pub(crate) fn leave(&mut self, ticket: &Ticket, dataset: &Dataset, samples: u64) {
-        for ((encoded, decoded), folder) in ticket.0.iter().zip(dataset.parts()) {
+        for ((encoded, decoded), folder) in ticket.parts.iter().zip(dataset.parts()) {
             let part = samples.min(folder.len());
             for id in [Some(encoded), decoded.as_ref()].into_iter().flatten() {
                 if let Some(shelf) = self.shelves.get_mut(id)
@@ -148,18 +174,35 @@ impl<W> Cache<W> {
 
     /// What there is of the sample `at` of a part.
     pub(crate) fn look(&mut self, ticket: &Ticket, (part, at): (usize, u64)) -> Look {
-        let Some(&(encoded, decoded)) = ticket.0.get(part) else { return Look::Make(None, Vec::new()) };
+        let mut look = self.find(ticket, (part, at));
+        if let Look::Make(from, _) = &mut look {
+            // What is read from the file is checked then.
+            let checked = ticket.checked.get(part).is_some_and(|part| part.set(at));
+            if let Some(from) = from {
+                from.check = !checked;
+            }
+        }
+        look
+    }
+
+    fn find(&mut self, ticket: &Ticket, (part, at): (usize, u64)) -> Look {
+        let Some(&(encoded, decoded)) = ticket.parts.get(part) else { return Look::Make(None, Vec::new()) };
         let mut keep = Vec::new();
         if let Some(id) = decoded
             && let Some(shelf) = self.shelves.get_mut(&id)
         {
             match shelf.look(at) {
-                Use::Kept(kept) => return Look::Make(Some(From { kept, base: None }), Vec::new()),
-                Use::Busy => return Look::Busy,
+                Use::Kept(kept) => {
+                    return Look::Make(Some(From { kept, base: None, check: false }), Vec::new());
+                }
+                Use::Busy => return Look::Busy(id),
                 found => {
                     let wanted = matches!(found, Use::Wanted);
                     if let Some((base, recipe)) = self.base(id, at) {
                         return Look::Make(Some(base), self.keep_one(id, at, recipe, wanted));
+                    }
+                    if let Some((base, ..)) = self.bases(id).find(|(_, shelf, _)| shelf.is_busy(at)) {
+                        return Look::Busy(base);
                     }
                     if wanted {
                         keep = self.decode_for(id, at);
@@ -170,9 +213,9 @@ impl<W> Cache<W> {
         let mut kept = None;
         if let Some(shelf) = self.shelves.get_mut(&encoded) {
             match shelf.look(at) {
-                Use::Kept(bytes) => kept = Some(From { kept: bytes, base: None }),
+                Use::Kept(bytes) => kept = Some(From { kept: bytes, base: None, check: false }),
                 // Who makes pixels for a shelf does not wait for another who reads.
-                Use::Busy if keep.is_empty() => return Look::Busy,
+                Use::Busy if keep.is_empty() => return Look::Busy(encoded),
                 Use::Wanted => {
                     shelf.begin(at);
                     keep.push(Keep::Encoded(encoded));
@@ -185,17 +228,22 @@ impl<W> Cache<W> {
 
     /// A kept form of the sample that the first of the shelf's steps have made, and the shelf's own recipe.
     fn base(&self, id: u64, at: u64) -> Option<(From, Arc<Recipe>)> {
-        let (own, recipe) = (&self.shelves[&id], self.shelves[&id].form.recipe()?);
-        let some = self.shelves.values().filter(|shelf| shelf.dataset == own.dataset);
-        let found = some.filter_map(|shelf| {
-            let base = shelf.form.recipe().filter(|base| recipe.continues(base))?;
-            match shelf.look(at) {
-                Use::Kept(kept) => Some((base.split().prefix.end, From { kept, base: Some(base) })),
-                _ => None,
-            }
+        let found = self.bases(id).filter_map(|(_, shelf, base)| match shelf.look(at) {
+            Use::Kept(kept) => Some((base.split().prefix.end, From { kept, base: Some(base), check: false })),
+            _ => None,
         });
         // The longest leaves the least to do.
-        found.max_by_key(|(steps, _)| *steps).map(|(_, from)| (from, recipe))
+        let (_, from) = found.max_by_key(|(steps, _)| *steps)?;
+        Some((from, self.shelves[&id].form.recipe()?))
+    }
+
+    /// Shelves of the same folder whose steps are the first of the shelf's own.
+    fn bases(&self, id: u64) -> impl Iterator<Item = (u64, &Shelf<W>, Arc<Recipe>)> {
+        let (own, recipe) = (&self.shelves[&id], self.shelves[&id].form.recipe());
+        self.shelves.iter().filter_map(move |(&other, shelf)| {
+            let base = shelf.form.recipe().filter(|_| shelf.dataset == own.dataset)?;
+            recipe.as_ref()?.continues(&base).then_some((other, shelf, base))
+        })
     }
 
     fn keep_one(&mut self, id: u64, at: u64, recipe: Arc<Recipe>, wanted: bool) -> Vec<Keep> {
@@ -229,15 +277,10 @@ impl<W> Cache<W> {
         keep
     }
 
-    /// Lets work wait for a sample that was busy; gives it back if it is not any more.
-    pub(crate) fn park(&mut self, ticket: &Ticket, (part, at): (usize, u64), work: W) -> Option<W> {
-        let (encoded, decoded) = ticket.0[part];
-        let ids = [decoded, Some(encoded)].into_iter().flatten();
-        let busy =
-            ids.filter_map(|id| self.shelves.get(&id).filter(|shelf| shelf.is_busy(at)).map(|_| id)).next();
-        match busy.and_then(|id| self.shelves.get_mut(&id)) {
-            Some(shelf) => shelf.park(at, work),
-            None => Some(work),
+    /// Lets work wait for a sample that a shelf said was busy.
+    pub(crate) fn park(&mut self, shelf: u64, at: u64, work: W) {
+        if let Some(shelf) = self.shelves.get_mut(&shelf) {
+            shelf.park(at, work);
         }
     }
 
@@ -266,17 +309,21 @@ impl<W> Cache<W> {
             .map(|(&id, shelf)| (shelf.jobs.is_empty(), shelf.form == Form::Encoded, shelf.need(), id))
             .collect();
         order.sort_unstable();
+        let jobs: usize = self.shelves.values().map(|shelf| shelf.jobs.len()).sum();
         let mut served: Vec<(String, bool)> = Vec::new();
         let mut taken = 0;
         for (idle, encoded, need, id) in order {
             let Some(shelf) = self.shelves.get_mut(&id) else { continue };
             let limit = match (idle, encoded) {
+                (true, _) if !self.keep && jobs == 0 => 0,
                 // Pools of jobs that are here go before forms for jobs that may come.
                 (true, _) => Some(shelf.bytes())
                     .filter(|held| *held <= left.min((room - taken).saturating_sub(appetite)))
                     .unwrap_or(0),
                 (_, false) if self.mode == Mode::Decoded => need.min(left),
                 (_, false) if self.mode == Mode::Auto && need <= left => need,
+                // What is nearly all there is not thrown away for a job that comes and goes.
+                (_, false) if self.mode == Mode::Auto && shelf.bytes() >= need / 2 => left,
                 // Files are kept for jobs whose pixels are not.
                 (_, true) if !shelf.is_served(&served) => need.min(left).min(room / 2),
                 _ => 0,
@@ -297,10 +344,5 @@ impl<W> Cache<W> {
             some.map(Shelf::bytes).sum()
         };
         [held(true), held(false)]
-    }
-
-    /// Lets go all that no job uses.
-    pub(crate) fn clear(&mut self) {
-        self.shelves.retain(|_, shelf| !shelf.jobs.is_empty() || shelf.is_waited_for());
     }
 }

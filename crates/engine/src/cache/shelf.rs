@@ -100,6 +100,8 @@ pub(super) struct Shelf<W> {
     entries: HashMap<u64, Entry<W>>,
     bytes: u64,
     limit: u64,
+    /// A sample did not fit.
+    full: bool,
     /// Samples seen and their bytes.
     seen: (u64, u64),
     gauge: Arc<Gauge>,
@@ -118,6 +120,7 @@ impl<W> Shelf<W> {
             entries,
             bytes: 0,
             limit: 0,
+            full: false,
             seen: (0, 0),
             gauge,
         }
@@ -165,7 +168,7 @@ impl<W> Shelf<W> {
         match self.entries.get(&at) {
             Some(Entry::Kept(kept)) => Use::Kept(kept.clone()),
             Some(Entry::Flight(_)) => Use::Busy,
-            None if self.bytes < self.limit => Use::Wanted,
+            None if !self.full && self.bytes < self.limit => Use::Wanted,
             None => Use::Closed,
         }
     }
@@ -183,13 +186,9 @@ impl<W> Shelf<W> {
         self.entries.insert(at, Entry::Flight(Vec::new()));
     }
 
-    pub(super) fn park(&mut self, at: u64, work: W) -> Option<W> {
-        match self.entries.get_mut(&at) {
-            Some(Entry::Flight(waiting)) => {
-                waiting.push(work);
-                None
-            }
-            _ => Some(work),
+    pub(super) fn park(&mut self, at: u64, work: W) {
+        if let Some(Entry::Flight(waiting)) = self.entries.get_mut(&at) {
+            waiting.push(work);
         }
     }
 
@@ -210,6 +209,8 @@ impl<W> Shelf<W> {
                 self.bytes += bytes;
                 self.gauge.add(bytes);
                 self.entries.insert(at, Entry::Kept(kept));
+            } else {
+                self.full = true;
             }
         }
         waited
@@ -217,6 +218,7 @@ impl<W> Shelf<W> {
 
     /// Sets how much it may hold; what is too much goes.
     pub(super) fn set_limit(&mut self, limit: u64) {
+        self.full &= self.limit == limit;
         self.limit = limit;
         if self.bytes <= limit {
             return;

@@ -86,11 +86,12 @@ impl Job {
     /// Begins an epoch of the job's own order after what was received of it. What was prepared ahead for
     /// it is used; what was prepared for another epoch is dropped.
     pub fn start(&mut self, epoch: u64, received: &Received) -> Result<()> {
-        self.start_rank(epoch, received, &Received::default())
+        self.start_rank(epoch, received, &Received::default(), 0)
     }
 
-    /// As [`Job::start`], for a rank with a fixed share that has received `own` of what all ranks had left.
-    pub fn start_rank(&mut self, epoch: u64, received: &Received, own: &Received) -> Result<()> {
+    /// As [`Job::start`], for a rank with a fixed share that has received `own` of what all ranks had left, in so
+    /// many steps.
+    pub fn start_rank(&mut self, epoch: u64, received: &Received, own: &Received, steps: u64) -> Result<()> {
         check_epoch(epoch)?;
         let none = Received::default();
         let (seat, spec) = self.with(|job| (job.seat, job.spec.clone()))?;
@@ -105,12 +106,12 @@ impl Job {
         }
         // A weighted draw takes a while: not under the lock.
         let sequence = Sequence::new(&spec.picks, spec.dataset.len(), spec.shuffle, spec.seed, epoch);
-        let fresh = *received == none && *own == none;
+        let fresh = *received == none && *own == none && steps == 0;
         self.run = self.with(|job| {
             let ahead = job.runs.iter().find(|run| fresh && run.fresh && run.next == 0 && run.epoch == epoch);
             let ahead = ahead.filter(|run| run.fault.is_none()).map(|run| run.id);
             job.cancel(|run| Some(run.id) == ahead);
-            let run = ahead.unwrap_or_else(|| job.open_keyed(sequence, epoch, received, own));
+            let run = ahead.unwrap_or_else(|| job.open_keyed(sequence, epoch, received, (own, steps)));
             job.form();
             run
         })?;

@@ -173,13 +173,13 @@ impl JobState {
     }
 
     /// Opens a run over the job's own order, or over a rank's share of what is left of it, of which `own` was
-    /// received.
+    /// received, in so many steps.
     pub(super) fn open_keyed(
         &mut self,
         sequence: Sequence,
         epoch: u64,
         received: &Received,
-        own: &Received,
+        (own, steps): (&Received, u64),
     ) -> u64 {
         let fresh = *received == Received::default() && *own == Received::default();
         if self.spec.ranks == 1 {
@@ -188,7 +188,7 @@ impl JobState {
         }
         let deal = Deal::new(self.spec.rank(), sequence.len(), received);
         let late = self.spec.late / u64::from(self.spec.ranks);
-        let order = Epoch::new(deal.len(), self.cut(), late).with_steps(deal.steps()).resume(own);
+        let order = Epoch::new(deal.len(), self.cut(), late).with_steps(deal.steps(), steps).resume(own);
         self.open(epoch, order, Source::Keyed(sequence, Some(deal)), fresh)
     }
 
@@ -232,6 +232,11 @@ impl JobState {
         }
     }
 
+    /// Whether a batch is among those being filled.
+    pub(super) fn is_filling(&self, filling: &Arc<Filling>) -> bool {
+        self.filling.iter().any(|other| Arc::ptr_eq(other, filling))
+    }
+
     /// Takes back a slot.
     pub(super) fn give_slot(&mut self, buffer: Buffer) {
         match self.deferred.take() {
@@ -255,6 +260,8 @@ impl JobState {
 
     /// A free slot, or the size of one that is to be made.
     fn take_slot(&mut self, bytes: usize) -> Option<Result<Buffer, usize>> {
+        // A batch without samples has a slot all the same.
+        let bytes = bytes.max(1);
         if let Some(at) = self.slots.iter().position(|slot| slot.len() >= bytes) {
             return Some(Ok(self.slots.swap_remove(at)));
         }
@@ -383,7 +390,7 @@ impl JobState {
         };
         let (none, spec) = (Received::default(), self.spec.clone());
         let sequence = Sequence::new(&spec.picks, spec.dataset.len(), spec.shuffle, spec.seed, next);
-        let id = self.open_keyed(sequence, next, &none, &none);
+        let id = self.open_keyed(sequence, next, &none, (&none, 0));
         let (position, name, valid) = self.run(id)?.issue(&spec)?;
         Some((id, position, name, valid))
     }
@@ -653,7 +660,7 @@ mod tests {
             share: None,
         };
         let finisher = Finisher::new(&spec.recipe, spec.output).expect("a finisher");
-        let share = Share { slots, slot_bytes: 4096, samples: 8, sample_bytes: 4096 };
+        let share = Share { slots, slot_bytes: 4096, samples: 8, sample_bytes: 4096, listed: 0 };
         JobState::new(0, spec, finisher, share, Bell::default(), Arc::default())
     }
 

@@ -97,7 +97,7 @@ impl Engine {
     /// An engine without threads; they start with the first epoch.
     pub fn new(config: Config) -> Self {
         let gauge: Arc<Gauge> = Arc::default();
-        let cache = Cache::new(config.cache, gauge.clone());
+        let cache = Cache::new(config.cache, config.keep, gauge.clone());
         let shared = Shared {
             config,
             gauge,
@@ -344,8 +344,9 @@ impl Shared {
     fn refuse(&self, filling: &Arc<Filling>, why: &str) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         let mut free = filling.take_made();
-        if free.is_empty() {
-            // Another thread was here before.
+        // Another thread may have been here before; a batch without samples is told by its place.
+        let first = state.jobs.get(&filling.job).is_some_and(|job| job.is_filling(filling));
+        if free.is_empty() && (!filling.label.positions.is_empty() || !first) {
             return state;
         }
         match state.jobs.get_mut(&filling.job) {
@@ -403,11 +404,8 @@ impl State {
             }
             match self.cache.look(&task.ticket, place) {
                 Look::Make(kept, keep) => (task.kept, task.keep) = (kept, keep),
-                Look::Busy => {
-                    let ticket = task.ticket.clone();
-                    if let Some(again) = self.cache.park(&ticket, place, (client, task)) {
-                        self.resumed.push_front(again);
-                    }
+                Look::Busy(shelf) => {
+                    self.cache.park(shelf, place.1, (client, task));
                     continue;
                 }
             }
@@ -492,6 +490,9 @@ impl State {
                 self.streams.remove(&id);
                 self.served.remove(&Client::Stream(id));
             } else {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.tell_left(bit, job.spec.rank, &mut self.jobs);
+                }
                 self.pump(id);
             }
         }
@@ -501,9 +502,6 @@ impl State {
 
     /// The cache and the pools hold what jobs have left of the budget, each as much as it can use.
     fn share_out(&mut self, config: &Config) {
-        if self.jobs.is_empty() && !config.keep {
-            self.cache.clear();
-        }
         let room = (config.memory - config.scratch()).saturating_sub(self.reserved);
         let appetite = self.streams.values().map(StreamState::appetite).fold(0, u64::saturating_add);
         let mut left = self.cache.plan(room, appetite);
@@ -553,7 +551,8 @@ fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
     let tries = if spec.on_error == OnError::Substitute { NEIGHBOURS } else { 0 };
     for offset in u64::from(substitute)..=tries {
         let own = offset == 0;
-        let name = CopyName { sample: (name.sample + offset) % spec.dataset.len(), ..name };
+        let sample = spec.picks.neighbour(name.sample, offset, spec.dataset.len());
+        let name = CopyName { sample, ..name };
         let order = prepare::Order {
             dataset: &spec.dataset,
             recipe: &spec.recipe,

@@ -230,7 +230,7 @@ impl Run {
             Source::Keyed(sequence, Some(deal)) => {
                 let place = deal.at(position);
                 let (sample, occurrence) = sequence.at(place.position);
-                (sample, occurrence + place.repeat, place.repeat == 0)
+                (sample, occurrence + place.repeat * sequence.stride(), place.repeat == 0)
             }
             Source::Fed { samples, .. } => {
                 let (sample, occurrence) = samples.pop_front().expect("the order knows only fed positions");

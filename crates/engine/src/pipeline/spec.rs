@@ -182,13 +182,15 @@ pub struct Share {
     pub samples: u64,
     /// Bytes of one at most.
     pub sample_bytes: u64,
+    /// Bytes of lists of samples.
+    pub listed: u64,
 }
 
 impl Share {
     /// Bytes in all.
     pub fn bytes(&self) -> u64 {
         let samples = self.samples.saturating_mul(self.sample_bytes);
-        self.slots.saturating_mul(self.slot_bytes).saturating_add(samples)
+        self.slots.saturating_mul(self.slot_bytes).saturating_add(samples).saturating_add(self.listed)
     }
 
     /// What the job takes of `left` bytes, or why it cannot run.
@@ -196,6 +198,13 @@ impl Share {
         // No sum below may overflow: a batch of more samples than there are bytes fits nowhere.
         if spec.batch > left || spec.late > left {
             return Err(Error::Budget(format!("a batch of {} samples does not fit {left} B", spec.batch)));
+        }
+        let listed = spec.picks.bytes(spec.dataset.len());
+        if listed > left {
+            return Err(Error::Budget(format!(
+                "the list of samples of an epoch takes {listed} B, but only {left} B of {memory} B are left; \
+                 raise FOREBAY_MEMORY or take fewer samples"
+            )));
         }
         let least = spec.batch + threads;
         let late = if spec.sharing().is_some() { 0 } else { spec.late };
@@ -209,7 +218,7 @@ impl Share {
             let element = finisher.as_data().dtype.bytes() as u64;
             let parts = least + MIN_SLOTS * spec.batch * element;
             let pages = if spec.lend { MIN_SLOTS * PAGE } else { 0 };
-            let sample_bytes = left.saturating_sub(pages) / 2 / parts;
+            let sample_bytes = (left - listed).saturating_sub(pages) / 2 / parts;
             if sample_bytes <= SLACK as u64 {
                 return Err(Error::Budget(format!(
                     "{} B are left for {parts} parts of a batch of {} samples; raise FOREBAY_MEMORY or use a smaller batch",
@@ -218,11 +227,11 @@ impl Share {
                 )));
             }
             let slot_bytes = spec.slot_bytes(sample_bytes * spec.batch * element + 512 + spec.batch * 8);
-            return Ok(Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes });
+            return Ok(Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes, listed });
         };
         let slot_bytes = spec.slot_bytes(slot_bytes(&fields, &shapes, spec.batch));
         let sample_bytes = u64::from(height) * u64::from(width) * 3 + SLACK as u64;
-        let mut share = Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes };
+        let mut share = Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes, listed };
         if share.bytes() > left {
             return Err(Error::Budget(format!(
                 "this job needs {} = {MIN_SLOTS} batches x {slot_bytes} B + {least} samples x {sample_bytes} B, \

@@ -4,7 +4,7 @@
 //! from its draw until its batch is finished; whoever comes last gives the memory back. Pools take what the
 //! jobs have left of the budget, and shrink when another job joins.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ struct Seat {
     demand: Demand,
     /// What it has drawn for its next step, by position, and what fills that up.
     hand: HashMap<u64, Arc<Made>>,
-    pads: VecDeque<Arc<Made>>,
+    pads: BTreeMap<u32, Arc<Made>>,
 }
 
 /// One process of a job.
@@ -203,7 +203,7 @@ impl StreamState {
             ticket: job.ticket.clone(),
             demand: Demand::default(),
             hand: HashMap::new(),
-            pads: VecDeque::new(),
+            pads: BTreeMap::new(),
         };
         self.seats.insert(bit, seat);
         Ok(bit)
@@ -228,9 +228,28 @@ impl StreamState {
         self.policy.leave(bit);
         self.apply();
         if let Some(seat) = self.seats.remove(&bit) {
-            seat.hand.into_values().chain(seat.pads).for_each(|made| self.give(made));
+            seat.hand.into_values().chain(seat.pads.into_values()).for_each(|made| self.give(made));
         }
         self.seats.is_empty()
+    }
+
+    /// Tells the other ranks of a job that one has left before the end of their epoch: its part of further
+    /// steps would be given to nobody.
+    pub(super) fn tell_left(&mut self, bit: u32, rank: u32, jobs: &mut BTreeMap<u64, JobState>) {
+        let Some(seat) = self.seats.get(&bit) else { return };
+        if self.policy.is_over(bit) && !self.policy.is_open(bit) {
+            return;
+        }
+        let why = format!(
+            "rank {rank} of job {} has left in mid-epoch; start all ranks again from one state",
+            seat.spec.group
+        );
+        for (_, job) in self.drawing(bit, jobs) {
+            let Some(job) = jobs.get_mut(&job) else { continue };
+            job.runs[0].halted = true;
+            job.runs[0].fault = Some(Error::Invalid(why.clone()));
+            job.tell_end();
+        }
     }
 
     /// A rank wants to begin an epoch after what its job received of it. It begins when all ranks want it.
@@ -265,7 +284,8 @@ impl StreamState {
         seat.demand.returned();
         let demand = seat.per_sec(self.opened.elapsed().as_secs_f64());
         self.policy.set_demand(bit, self.pace.cap(demand));
-        let hand = std::mem::take(&mut seat.hand).into_values().chain(std::mem::take(&mut seat.pads));
+        let hand = std::mem::take(&mut seat.hand).into_values();
+        let hand = hand.chain(std::mem::take(&mut seat.pads).into_values());
         hand.collect::<Vec<_>>().into_iter().for_each(|made| self.give(made));
         Ok(Begin::Now)
     }
@@ -343,7 +363,7 @@ impl StreamState {
             substitute: self.failures.contains_key(&sample) && self.spec.on_error == OnError::Substitute,
             room: self.sample_bytes - (SLACK as u64).min(self.sample_bytes),
             pixels,
-            spec: self.spec.clone(),
+            spec: seat.map_or_else(|| self.spec.clone(), |seat| seat.spec.clone()),
             counters,
             ticket,
             kept: None,
@@ -380,7 +400,7 @@ impl StreamState {
                 Effect::Draw { job, slot, position, pad } => {
                     let copy = self.copies[slot as usize].clone();
                     match (self.seats.get_mut(&job), copy) {
-                        (Some(seat), Some(made)) if pad => seat.pads.push_back(made),
+                        (Some(seat), Some(made)) if pad > 0 => _ = seat.pads.insert(pad, made),
                         (Some(seat), Some(made)) => _ = seat.hand.insert(position, made),
                         _ => {}
                     }
@@ -418,7 +438,7 @@ impl StreamState {
         bits.into_iter().for_each(|bit| self.pump_job(id, bit, jobs));
     }
 
-    /// Ranks that draw: those that want to begin another epoch, have left or failed do not.
+    /// Ranks that draw: those that want to begin another epoch or have failed do not.
     fn drawing(&self, bit: u32, jobs: &BTreeMap<u64, JobState>) -> Vec<(usize, u64)> {
         let ranks = self.seats.get(&bit).map(|seat| &seat.ranks[..]).unwrap_or_default();
         let some = ranks.iter().enumerate().filter(|(_, rank)| rank.start.is_none());
@@ -485,11 +505,11 @@ impl StreamState {
         let (mut hand, mut pads) = (std::mem::take(&mut seat.hand), std::mem::take(&mut seat.pads));
         let made = step.taken.iter().filter_map(|taken| match taken.valid {
             true => hand.remove(&taken.position),
-            false => pads.pop_front(),
+            false => pads.pop_first().map(|(_, made)| made),
         });
         let mut made: Vec<Option<Arc<Made>>> = made.map(Some).collect();
         debug_assert_eq!(made.len(), step.taken.len(), "what was drawn is in hand");
-        hand.into_values().chain(pads).for_each(|made| self.give(made));
+        hand.into_values().chain(pads.into_values()).for_each(|made| self.give(made));
         let failed = self.raises(bit, &step.skipped, ranks, jobs);
         let mut start = 0;
         for (rank, &size) in step.sizes.iter().enumerate() {

@@ -78,6 +78,12 @@ impl Dataset {
         self.parts[part].path(at)
     }
 
+    /// Whether the file of a sample is still the one that was indexed.
+    pub fn check(&self, sample: u64) -> Result<(), Fault> {
+        let (part, at) = self.place(sample);
+        self.parts[part].check(at)
+    }
+
     /// Reads the file of a sample into `into`; at most `limit` bytes.
     pub fn read(&self, sample: u64, limit: u64, into: &mut Vec<u8>) -> Result<(), Fault> {
         let (part, at) = self.place(sample);

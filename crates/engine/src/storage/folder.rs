@@ -22,6 +22,7 @@ pub struct Folder {
     index: Index,
     index_path: PathBuf,
     bytes: OnceLock<u64>,
+    identity: OnceLock<String>,
 }
 
 impl Folder {
@@ -39,7 +40,7 @@ impl Folder {
             Some(index) if is_current(&root, &index) => index,
             _ => Index::write(&index_path, &scan(&root, threads, progress)?)?,
         };
-        Ok(Folder { root, index, index_path, bytes: OnceLock::new() })
+        Ok(Folder { root, index, index_path, bytes: OnceLock::new(), identity: OnceLock::new() })
     }
 
     /// The folder, absolute and without links.
@@ -82,6 +83,22 @@ impl Folder {
         *self.bytes.get_or_init(|| (0..self.index.len()).map(|i| self.index.file(i).2).sum())
     }
 
+    /// Names what is kept of it: the place, the content and the times of all files.
+    pub fn identity(&self) -> &str {
+        self.identity.get_or_init(|| {
+            let mut hash = blake3::Hasher::new();
+            hash.update(self.root.as_os_str().as_bytes()).update(self.fingerprint().as_bytes());
+            (0..self.index.len()).for_each(|i| _ = hash.update(&self.index.file(i).3.to_le_bytes()));
+            hash.finalize().to_hex()[..32].to_string()
+        })
+    }
+
+    /// Whether a file is still the one that was indexed.
+    pub fn check(&self, sample: u64) -> Result<(), Fault> {
+        let (name, _, size, mtime) = self.index.file(sample as usize);
+        self.compare(&fs::metadata(join(&self.root, name))?, size, mtime)
+    }
+
     /// Names the content.
     pub fn fingerprint(&self) -> String {
         self.index.fingerprint()
@@ -92,15 +109,7 @@ impl Folder {
         let (name, _, size, mtime) = self.index.file(sample as usize);
         let mut file = File::open(join(&self.root, name))?;
         let meta = file.metadata()?;
-        let now = (meta.len(), mtime_ns(&meta));
-        if now != (size, mtime) {
-            // The next open must not trust the index.
-            let _ = fs::remove_file(&self.index_path);
-            let say = |(size, time): (u64, i64)| {
-                format!("{size} bytes of time {}.{:09}", time / 1_000_000_000, time % 1_000_000_000)
-            };
-            return Err(Fault::Changed { was: say((size, mtime)), is: say(now) });
-        }
+        self.compare(&meta, size, mtime)?;
         if size > limit {
             return Err(Fault::TooLarge { need: size, allowed: limit });
         }
@@ -114,6 +123,19 @@ impl Folder {
             std::io::ErrorKind::UnexpectedEof => Fault::Truncated,
             _ => Fault::Io(e),
         })
+    }
+
+    fn compare(&self, meta: &fs::Metadata, size: u64, mtime: i64) -> Result<(), Fault> {
+        let now = (meta.len(), mtime_ns(meta));
+        if now == (size, mtime) {
+            return Ok(());
+        }
+        // The next open must not trust the index.
+        let _ = fs::remove_file(&self.index_path);
+        let say = |(size, time): (u64, i64)| {
+            format!("{size} bytes of time {}.{:09}", time / 1_000_000_000, time % 1_000_000_000)
+        };
+        Err(Fault::Changed { was: say((size, mtime)), is: say(now) })
     }
 }
 

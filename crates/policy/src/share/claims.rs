@@ -37,7 +37,7 @@ impl Stream {
         let copy = &self.pool.slots[slot as usize];
         let mask = 1u64 << job;
         let may = copy.state != State::Free
-            && !copy.pad
+            && copy.pad == 0
             && (copy.direct == NONE || copy.direct == job)
             && self.pool.used[slot as usize] & mask == 0
             && (copy.cover | copy.tail) & mask == 0

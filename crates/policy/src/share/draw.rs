@@ -28,13 +28,14 @@ impl Stream {
             return None;
         }
         let state = self.job_mut(job);
-        let Hand { mut taken, pads, pads_done, .. } = state.hand.take()?;
+        let Hand { mut taken, pads, mut pads_done, .. } = state.hand.take()?;
         state.taken += taken.len() as u64;
         if state.join.order != Order::Ready {
             taken.sort_unstable_by_key(|one| one.position);
         }
         // A failure may have made some of them needless.
-        taken.extend(pads_done.into_iter().take(pads as usize));
+        pads_done.sort_unstable_by_key(|(number, _)| *number);
+        taken.extend(pads_done.into_iter().take(pads as usize).map(|(_, taken)| taken));
         let sizes = deal(taken.len() as u64, state.join.ranks);
         let skipped = std::mem::take(&mut state.pass.untold);
         Some(Step { taken, sizes, skipped })
@@ -227,7 +228,7 @@ impl Stream {
         if let Some(hand) = &mut state.hand {
             hand.taken.push(Taken { slot, sample, position, generation, valid: true });
         }
-        self.effects.push(Effect::Draw { job, slot, position, pad: false });
+        self.effects.push(Effect::Draw { job, slot, position, pad: 0 });
         if useless {
             self.free(slot);
         }
@@ -237,7 +238,7 @@ impl Stream {
     pub fn ready(&mut self, slot: u32, dice: &mut Dice) {
         self.pool.land(slot);
         let copy = &self.pool.slots[slot as usize];
-        if copy.pad {
+        if copy.pad > 0 {
             return self.pad_ready(slot);
         }
         let (sample, cover, tail, direct) = (copy.sample, copy.cover, copy.tail, copy.direct);
@@ -298,14 +299,14 @@ impl Stream {
     /// A repeat that fills up a step is finished.
     fn pad_ready(&mut self, slot: u32) {
         let copy = &self.pool.slots[slot as usize];
-        let (job, sample, generation) = (copy.direct, copy.sample, copy.generation);
+        let (job, sample, generation, pad) = (copy.direct, copy.sample, copy.generation, copy.pad);
         if job != NOBODY {
             let state = self.job_mut(job);
             let position = state.pass.keyed.position(sample);
             if let Some(hand) = &mut state.hand {
                 hand.pads_flight -= 1;
-                hand.pads_done.push(Taken { slot, sample, position, generation, valid: false });
-                self.effects.push(Effect::Draw { job, slot, position, pad: true });
+                hand.pads_done.push((pad, Taken { slot, sample, position, generation, valid: false }));
+                self.effects.push(Effect::Draw { job, slot, position, pad });
             }
         }
         self.free(slot);
@@ -315,7 +316,7 @@ impl Stream {
     pub fn failed(&mut self, slot: u32, dice: &mut Dice) {
         let copy = self.pool.slots[slot as usize];
         self.bad.insert(copy.sample);
-        if copy.pad {
+        if copy.pad > 0 {
             let waiting = copy.direct != NOBODY;
             self.free(slot);
             if waiting && let Some(hand) = &mut self.job_mut(copy.direct).hand {

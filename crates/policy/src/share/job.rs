@@ -85,7 +85,9 @@ pub(super) struct Hand {
     /// Repeats that fill it up, and those under way.
     pub(super) pads: u64,
     pub(super) pads_flight: u64,
-    pub(super) pads_done: Vec<Taken>,
+    pub(super) pads_done: Vec<(u32, Taken)>,
+    /// Repeats begun so far.
+    pub(super) pads_begun: u32,
     /// Live positions below this must be in it.
     pub(super) bound: u64,
     /// Those of them that are not yet.

@@ -73,8 +73,8 @@ pub enum Effect {
         slot: u32,
         /// For which position.
         position: u64,
-        /// It only fills up the step.
-        pad: bool,
+        /// Where it only fills up the step: the how manieth to do so; else 0.
+        pad: u32,
     },
     /// Let the copy in `slot` go.
     Free {
@@ -277,7 +277,7 @@ impl Stream {
         self.job_mut(job).hand = None;
         for slot in self.pool.flying.iter() {
             let copy = &mut self.pool.slots[slot as usize];
-            if copy.direct == job && copy.pad {
+            if copy.direct == job && copy.pad > 0 {
                 copy.direct = NOBODY;
             }
         }

@@ -44,8 +44,8 @@ pub(super) struct Slot {
     pub(super) tail: u64,
     /// The job out of whose reserve it is made, if the pool had no room.
     pub(super) direct: u32,
-    /// It repeats a sample to fill up a step.
-    pub(super) pad: bool,
+    /// The how manieth that repeats a sample to fill up a step, if it does; else 0.
+    pub(super) pad: u32,
     /// There was another copy of the sample beside it.
     pub(super) twin: bool,
 }

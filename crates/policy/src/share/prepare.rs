@@ -235,7 +235,13 @@ impl Stream {
             _ => state.ahead().epoch,
         };
         let owner = state.owner(epoch);
-        let pad = matches!(wish, Wish::Pad(_));
+        let pad = match (wish, &mut self.job_mut(job).hand) {
+            (Wish::Pad(_), Some(hand)) => {
+                hand.pads_begun += 1;
+                hand.pads_begun
+            }
+            _ => 0,
+        };
         self.clock = self.clock.wrapping_add(1);
         let copy = Slot {
             sample,
@@ -265,7 +271,7 @@ impl Stream {
             }
             _ => {}
         }
-        if !pad {
+        if pad == 0 {
             let covered = self.pool.covered(sample);
             let mask = self.needs.word(sample)
                 & self.members(owner)
