@@ -172,6 +172,7 @@ def test_wrong_settings_are_named(small):
 
 def test_what_is_kept_leaves_room_for_jobs(small, cache):
     """A budget that holds all images decoded, until a second loader needs some of it."""
+    memory, threads = forebay.config()
     forebay.configure(memory="4MB", threads=2)
     try:
         options = dict(shuffle=True, output="uint8")
@@ -186,4 +187,4 @@ def test_what_is_kept_leaves_room_for_jobs(small, cache):
         assert before > 0 and counts["peak_bytes"] <= 4_000_000
         assert json.dumps(counts)
     finally:
-        forebay.configure(memory=forebay.config()[0])
+        forebay.configure(memory=memory, threads=threads)

@@ -55,7 +55,8 @@ def test_preparations_per_delivery_are_those_of_the_simulator(folder, tmp_path, 
     jobs = SCENARIOS[name]
     opens = max(begin for _, begin in jobs) + SAMPLES / PACE
     closes = opens + EPOCHS * SAMPLES / PACE
-    with serving(tmp_path, memory) as daemon:
+    # What is kept would change the size of the pool on the way.
+    with serving(tmp_path, memory, 2, "--cache", "off") as daemon:
         running = [start(JOB, folder, daemon.socket, pace, begin, opens, closes) for pace, begin in jobs]
         try:
             assert all(job.stdout.readline() == "ready\n" for job in running)

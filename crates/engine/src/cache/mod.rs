@@ -166,6 +166,7 @@ impl<W> Cache<W> {
                     && let Some(at) = shelf.jobs.iter().position(|&job| job == part)
                 {
                     shelf.jobs.swap_remove(at);
+                    shelf.stale |= part < folder.len();
                     shelf.only -= u64::from(decoded.is_none());
                 }
             }
@@ -314,6 +315,12 @@ impl<W> Cache<W> {
         let mut taken = 0;
         for (idle, encoded, need, id) in order {
             let Some(shelf) = self.shelves.get_mut(&id) else { continue };
+            // Which samples its jobs take is not known here: all of them, if there is room.
+            let all = shelf.need_of_all();
+            let need = if all <= left { all } else { need };
+            if !idle && all > left && shelf.stale {
+                shelf.clear();
+            }
             let limit = match (idle, encoded) {
                 (true, _) if !self.keep && jobs == 0 => 0,
                 // Pools of jobs that are here go before forms for jobs that may come.
@@ -321,6 +328,10 @@ impl<W> Cache<W> {
                     .filter(|held| *held <= left.min((room - taken).saturating_sub(appetite)))
                     .unwrap_or(0),
                 (_, false) if self.mode == Mode::Decoded => need.min(left),
+                // Until sizes are known there must be room to learn them.
+                (_, false) if self.mode == Mode::Auto && need <= left && shelf.is_guess() => {
+                    need.max(left / 2)
+                }
                 (_, false) if self.mode == Mode::Auto && need <= left => need,
                 // What is nearly all there is not thrown away for a job that comes and goes.
                 (_, false) if self.mode == Mode::Auto && shelf.bytes() >= need / 2 => left,

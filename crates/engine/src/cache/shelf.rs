@@ -12,8 +12,9 @@ use crate::decode::{Pixels, SLACK};
 const ENOUGH: u64 = 32;
 /// What a kept sample costs beside its bytes.
 const OVERHEAD: u64 = 128;
-/// Pixels are some ten times as large as their file; until some were seen.
-const SWELL: u64 = 10;
+/// Pixels are hardly less than so many times as large as their file. What is not even begun teaches nothing, so
+/// until some were seen the guess is a low one.
+const SWELL: u64 = 3;
 
 /// A sample that is kept.
 #[derive(Debug)]
@@ -92,6 +93,8 @@ pub(super) struct Shelf<W> {
     pub(super) form: Form,
     /// For each job that uses it, how many samples it takes in an epoch.
     pub(super) jobs: Vec<u64>,
+    /// A job has left that took only some samples: others may need the room of those.
+    pub(super) stale: bool,
     /// Jobs among them that use no shelf of pixels.
     pub(super) only: u64,
     /// Of the folder.
@@ -114,6 +117,7 @@ impl<W> Shelf<W> {
             dataset,
             form,
             jobs,
+            stale: false,
             only: 0,
             samples,
             encoded,
@@ -130,9 +134,22 @@ impl<W> Shelf<W> {
         self.bytes
     }
 
-    /// Bytes of all samples that its jobs take, as far as that is known.
+    /// Samples that its jobs take.
+    pub(super) fn used(&self) -> u64 {
+        self.jobs.iter().fold(0u64, |sum, &job| sum.saturating_add(job)).min(self.samples)
+    }
+
+    /// Bytes of all samples, as far as that is known.
+    pub(super) fn need_of_all(&self) -> u64 {
+        self.need_of(self.samples)
+    }
+
+    /// Bytes of the samples that its jobs take, as far as that is known.
     pub(super) fn need(&self) -> u64 {
-        let used = self.jobs.iter().fold(0u64, |sum, &job| sum.saturating_add(job)).min(self.samples);
+        self.need_of(self.used())
+    }
+
+    fn need_of(&self, used: u64) -> u64 {
         let part =
             |bytes: u64| (u128::from(bytes) * u128::from(used) / u128::from(self.samples.max(1))) as u64;
         let fixed = self.form.recipe().and_then(|recipe| recipe.decoded_size());
@@ -149,6 +166,12 @@ impl<W> Shelf<W> {
         };
         // A mean of some is a little more or less than that of all.
         need + need / 16
+    }
+
+    /// Whether what it needs is not known yet.
+    pub(super) fn is_guess(&self) -> bool {
+        let fixed = self.form.recipe().is_none_or(|recipe| recipe.decoded_size().is_some());
+        !fixed && self.seen.0 < ENOUGH.min(self.samples)
     }
 
     /// Whether the pixels of its folder are kept for all who want them.
@@ -214,6 +237,14 @@ impl<W> Shelf<W> {
             }
         }
         waited
+    }
+
+    /// Lets go all that is kept.
+    pub(super) fn clear(&mut self) {
+        let limit = std::mem::take(&mut self.limit);
+        self.set_limit(0);
+        self.set_limit(limit);
+        self.stale = false;
     }
 
     /// Sets how much it may hold; what is too much goes.

@@ -148,6 +148,29 @@ fn a_recipe_that_comes_later_goes_on_from_what_is_decoded() {
 }
 
 #[test]
+fn samples_of_a_job_that_left_do_not_crowd_out_those_of_another() {
+    let folder = detailed(60);
+    // Room for all, and room for some two thirds.
+    for memory in [64 << 20, 5 << 20] {
+        let engine = engine(CacheMode::Auto, memory);
+        let half = |first: u32| {
+            let picks = Picks::of((first..60).step_by(2).collect(), 60, false).expect("samples");
+            engine.join(Spec { picks, recipe: recipe(1, false), ..spec(folder.clone(), 5) }).expect("joined")
+        };
+        let mut gone = half(0);
+        (0..2).for_each(|number| _ = epoch(&mut gone, number, &Received::default()));
+        let mut stays = half(1);
+        epoch(&mut stays, 0, &Received::default());
+        drop(gone);
+        (1..3).for_each(|number| _ = epoch(&mut stays, number, &Received::default()));
+        let before = counted(&stays, "decodes");
+        (3..6).for_each(|number| _ = epoch(&mut stays, number, &Received::default()));
+        assert_eq!(counted(&stays, "decodes"), before, "with {memory} bytes");
+        assert!(engine.memory().1 <= memory);
+    }
+}
+
+#[test]
 fn a_level_says_what_is_shared() {
     let folder = detailed(30);
     for (level, reads, decodes) in

@@ -126,8 +126,7 @@ fn fixed_shares_are_what_a_stream_deals_in_strict_order() {
 fn ranks_that_do_not_fit_each_other_are_told() {
     let engine = engine();
     let sharing = Sharing { order: Order::Ready, level: Level::Augmented, mixing: 0.0, before: None };
-    let spec =
-        Spec { ranks: 2, group: "one".into(), share: Some(sharing), ..pictures::spec(detailed(20), 4) };
+    let spec = Spec { ranks: 2, group: "one".into(), share: Some(sharing), ..pictures::spec(folder(80), 4) };
     let mut first = engine.join(spec.clone()).expect("joined");
     let refused = |spec: Spec| engine.join(spec).map(|_| ()).expect_err("refused").to_string();
     assert!(refused(spec.clone()).contains("is there already"));
@@ -145,7 +144,7 @@ fn ranks_that_do_not_fit_each_other_are_told() {
         job.start(0, &Received::default()).expect("started");
     }
     let mut jobs = [first, second];
-    assert_eq!(valid(&steps(&mut jobs, usize::MAX).expect("batches")).len(), 20);
+    assert_eq!(valid(&steps(&mut jobs, usize::MAX).expect("batches")).len(), 80);
     // A rank that leaves does not leave the other waiting: its part of further steps would be nobody's.
     let [mut first, second] = jobs;
     let mut jobs = [second];
