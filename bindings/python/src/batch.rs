@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_engine::batch;
-use forebay_recipe::{Column, CopyName, Kind, Span, Values};
+use forebay_recipe::{Column, CopyName, Kind, Names, Span, Values};
 use forebay_wire::client;
 use pyo3::prelude::*;
 
@@ -89,12 +89,8 @@ impl Batch {
     /// Seed of its copies, generation of the first, how far the others lie behind that, and how often each sample
     /// came before; the last two are empty where all are 0.
     fn names(&self) -> (u64, u64, Vec<u64>, Vec<u64>) {
-        let first = self.names.first();
-        let generation = first.map_or(0, |name| name.generation);
-        let unless_all_0 = |list: Vec<u64>| if list.iter().all(|&one| one == 0) { Vec::new() } else { list };
-        let copies = self.names.iter().map(|name| name.generation.wrapping_sub(generation)).collect();
-        let occurrences = self.names.iter().map(|name| name.occurrence).collect();
-        (first.map_or(0, |name| name.seed), generation, unless_all_0(copies), unless_all_0(occurrences))
+        let Names { seed, generation, copies, occurrences } = Names::of(&self.names);
+        (seed, generation, copies, occurrences)
     }
 
     fn __len__(&self) -> usize {

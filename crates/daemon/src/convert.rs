@@ -9,7 +9,7 @@ use forebay_engine::batch::Batch;
 use forebay_engine::pipeline::{Failure, Feeding, OnError, Sharing, Spec, remainder};
 use forebay_engine::storage::Dataset;
 use forebay_engine::{self as engine, Error};
-use forebay_recipe::{Kind, Layout, Output, Recipe, Span, Values};
+use forebay_recipe::{Kind, Layout, Names, Output, Recipe, Span, Values};
 use forebay_wire as wire;
 
 pub(crate) fn path(bytes: &[u8]) -> PathBuf {
@@ -132,15 +132,12 @@ pub(crate) fn batch(batch: &Batch, slot: u64) -> wire::Batch {
             ragged,
         }
     });
-    let first = batch.names.first().copied();
-    let generation = first.map_or(0, |name| name.generation);
-    let unless_all_0 = |list: Vec<u64>| if list.iter().all(|&one| one == 0) { Vec::new() } else { list };
-    let copies = batch.names.iter().map(|name| name.generation.wrapping_sub(generation)).collect();
+    let Names { seed, generation, copies, occurrences } = Names::of(&batch.names);
     wire::Batch {
-        named: first.map_or(0, |name| name.seed),
+        named: seed,
         generation,
-        copies: unless_all_0(copies),
-        occurrences: unless_all_0(batch.names.iter().map(|name| name.occurrence).collect()),
+        copies,
+        occurrences,
         others: batch.others.clone(),
         slot,
         columns: columns.collect(),

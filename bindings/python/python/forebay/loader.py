@@ -7,13 +7,12 @@ import collections
 import contextlib
 import itertools
 import json
-import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from . import _jobs, _native, _remote, _rules
+from . import _jobs, _native, _remote, _rules, _states
 from . import _log as logs
 from ._frameworks import framework
 from ._iterator import Feeder, LoaderIterator, LogFeeder
@@ -21,8 +20,6 @@ from ._torch import native_dataset, native_sampler, unbatched
 from .errors import DaemonError, ForkError, InvalidError, VersionError
 from .lower import lower
 
-#: Version of the state's format.
-_STATE = 3
 #: Bytes of a job's name; a daemon takes 256 with what is added to it.
 _NAME = 200
 #: Loaders made in this process so far; each has its number in the names of jobs. Those of each rank are
@@ -538,7 +535,7 @@ class DataLoader:
             raw = bytearray(base64.b64decode(self._generator_state))
             generator.set_state(torch.frombuffer(raw, dtype=torch.uint8).clone())
         else:
-            self._generator_state = _encoded(generator)
+            self._generator_state = _states.encoded(generator)
 
     def _receive(self, batch: Any) -> None:
         if self._writer is not None:
@@ -556,93 +553,11 @@ class DataLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """What was received, exactly: small, JSON-safe, valid at any time; see ``load_state_dict``."""
-        start = self._generator_state
-        if start is None and (generator := self._sampler_generator()) is not None:
-            start = _encoded(generator)  # the coming epoch begins where the generator stands
-        received, own, rank = self._received, None, None
-        if self._fixed and self._own_steps:
-            # Whole steps of one rank say what all ranks have, where none goes its own way.
-            if (isinstance(self.order, str) or self.order == 0) and self.on_error != "skip":
-                received = received.after(self._rank_json(), len(self.dataset), self._own_steps)
-            else:
-                own = json.loads(self._own.json()) | {"steps": self._own_steps}
-                rank = json.loads(self._rank_json())
-        return {
-            "version": _STATE,
-            "dataset": self.dataset.fingerprint,
-            "samples": len(self.dataset),
-            "seed": self.seed,
-            "shuffle": self.shuffle,
-            "epoch": self._epoch,
-            "step": self._step,
-            "received": json.loads(received.json()),
-            "own": own,
-            "rank": rank,
-            "generator": start,
-            "stream": self._clock(),
-            "quarantine": [[f["sample"], f["path"], f["stage"], f["cause"]] for f in self.quarantine],
-        }
+        return _states.save(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next ``iter()`` go on after what ``state`` says was received."""
-        version = state.get("version") if isinstance(state, dict) else None
-        if not isinstance(version, int):
-            raise InvalidError("this is not a state of a forebay loader")
-        if version > _STATE:
-            raise VersionError(
-                f"state version {version} is newer than this Forebay understands; upgrade Forebay"
-            )
-        try:
-            samples, fingerprint = int(state["samples"]), str(state["dataset"])
-            seed, epoch = operator.index(state["seed"]), operator.index(state["epoch"])
-            shuffle, generator = bool(state["shuffle"]), state["generator"]
-            received_text = json.dumps(state["received"])
-            # Not in versions 1 and 2.
-            step, own, rank = operator.index(state.get("step", 0)), state.get("own"), state.get("rank")
-            own_steps = 0 if own is None else operator.index(own["steps"])
-            if min(step, own_steps) < 0:
-                raise ValueError(step)
-            failures = [(operator.index(s), str(p), str(g), str(c)) for s, p, g, c in state["quarantine"]]
-            if generator is not None:
-                base64.b64decode(generator, validate=True)
-            stream = state.get("stream")  # not in version 1
-            if stream is not None:
-                stream = (operator.index(stream[0]), operator.index(stream[1]))
-                if not all(0 <= number < 1 << 64 for number in stream):
-                    raise ValueError(stream)
-        except (KeyError, IndexError, TypeError, ValueError) as problem:
-            raise InvalidError(f"the state is damaged: {problem!r}") from problem
-        n = len(self.dataset._native)
-        if any(not 0 <= failure[0] < n for failure in failures):
-            raise InvalidError(f"the state is damaged: a sample in quarantine is not below {n}")
-        if epoch < 0 or not 0 <= seed < 1 << 64:
-            raise InvalidError(f"the state is damaged: epoch {epoch}, seed {seed}")
-        if (samples, fingerprint) != (len(self.dataset), self.dataset.fingerprint):
-            raise InvalidError(
-                f"the state belongs to another dataset ({samples} samples, {fingerprint}); "
-                f"this one has {len(self.dataset)} samples, {self.dataset.fingerprint}"
-            )
-        if shuffle != self.shuffle:
-            raise InvalidError(f"the state was made with shuffle={shuffle}")
-        if own is not None and rank != json.loads(self._rank_json()):
-            raise InvalidError(
-                f"this state is what one rank had alone ({rank}), and not this one ({self._rank_json()}); "
-                "load forebay.merge_states() of all ranks"
-            )
-        known = self._own_order and self.replay is None
-        received = _native.ReceivedSet(received_text, len(self.dataset) if known else 1 << 63)
-        alone = _native.ReceivedSet(None if own is None else json.dumps(own), len(self.dataset))
-
-        if seed != self.seed:
-            self.close()
-            self.seed = seed
-        self.set_epoch(epoch)
-        self._received, self._resuming, self._generator_state = received, True, generator
-        self._own, self._own_steps, self._step = alone, own_steps, step
-        self._stream = stream
-        self._failures, self._reported = failures, {failure[0] for failure in failures}
-        if self._job is not None:
-            self._job.set_quarantine(failures)
+        _states.load(self, state)
 
     @property
     def _own_order(self) -> bool:
@@ -710,10 +625,6 @@ class _OwnOrder:
         # The last of equal ones: which one it is cannot be told.
         places = {sample: index for index, sample in enumerate(dataset._indices)}
         return iter([places[sample] for sample in samples])
-
-
-def _encoded(generator: Any) -> str:
-    return base64.b64encode(bytes(generator.get_state().tolist())).decode()
 
 
 def _prepare_index(dataset: Any, share: Any) -> None:

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_arena::View;
-use forebay_recipe::{Column, CopyName, Dtype, Field, Kind, Layout, Span, Values};
+use forebay_recipe::{Column, CopyName, Dtype, Field, Kind, Layout, Names, Span, Values};
 use rustix::event::PollFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{PidfdFlags, geteuid, pidfd_open};
@@ -315,8 +315,10 @@ impl Client {
         if let (Some(seed), Some(clock)) = (batch.seed, batch.clock) {
             self.clock = Some((seed, clock));
         }
-        let names = names(&batch);
         let message::Batch { slot, positions, samples, valid, skipped, others, .. } = batch;
+        let (seed, generation) = (batch.named, batch.generation);
+        let names = Names { seed, generation, copies: batch.copies, occurrences: batch.occurrences };
+        let names = names.whole(&samples);
         let lease = Arc::new(Lease::new(self.link.clone(), view, slot));
         Ok(Batch { lease, columns, positions, samples, valid, names, skipped, others })
     }
@@ -353,18 +355,6 @@ impl Drop for Client {
             let _ = self.send(Ask::Leave(Done {}));
         }
     }
-}
-
-/// The copies of a batch.
-fn names(batch: &message::Batch) -> Vec<CopyName> {
-    let of = |list: &[u64], at: usize| list.get(at).copied().unwrap_or_default();
-    let name = |(at, &sample): (usize, &u64)| CopyName {
-        seed: batch.named,
-        sample,
-        generation: batch.generation.wrapping_add(of(&batch.copies, at)),
-        occurrence: of(&batch.occurrences, at),
-    };
-    batch.samples.iter().enumerate().map(name).collect()
 }
 
 /// What the daemon says of a batch, checked against the slot that it lies in.
