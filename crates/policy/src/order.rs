@@ -390,6 +390,11 @@ mod tests {
         given.close();
         let batches = run(given, 3, &[], |_| 0);
         assert_eq!(batches.iter().map(|batch| batch.positions.len()).collect::<Vec<_>>(), [1, 0, 0]);
+        let mut last = Epoch::open(Cut::Given(VecDeque::new()), 0, 0);
+        last.feed(0);
+        last.close();
+        assert!(!last.is_done(), "an empty batch is one all the same");
+        assert!(last.form().is_some() && last.is_done());
         // A rank whose samples failed has as many steps as the others.
         let cut = Cut::Every { batch: 2, drop_last: false };
         let batches = run(Epoch::new(6, cut.clone(), 0).with_steps(4, 0), 6, &[1, 2, 3], |_| 0);

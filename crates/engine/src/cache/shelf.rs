@@ -271,3 +271,29 @@ impl<W> Drop for Shelf<W> {
         self.gauge.sub(self.bytes);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_not_kept_and_closes_the_shelf() {
+        let gauge: Arc<Gauge> = Arc::default();
+        let mut shelf: Shelf<u32> = Shelf::new("data".into(), Form::Encoded, 3000, 3, gauge.clone());
+        let file = || Some(Arc::new(Kept::Encoded(vec![0; 1000])));
+        shelf.set_limit(2 * (1000 + OVERHEAD) + 500);
+        for at in 0..3 {
+            assert!(matches!(shelf.look(at), Use::Wanted));
+            shelf.begin(at);
+            shelf.park(at, at as u32);
+            assert!(matches!(shelf.look(at), Use::Busy));
+            assert_eq!(shelf.settle(at, file()), [at as u32], "who waited is told");
+        }
+        assert!(matches!(shelf.look(1), Use::Kept(_)) && matches!(shelf.look(2), Use::Closed));
+        assert_eq!((shelf.bytes(), gauge.now()), (2 * (1000 + OVERHEAD), 2 * (1000 + OVERHEAD)));
+        shelf.set_limit(1500);
+        assert_eq!((shelf.bytes(), gauge.now()), (1000 + OVERHEAD, 1000 + OVERHEAD));
+        drop(shelf);
+        assert_eq!(gauge.now(), 0);
+    }
+}

@@ -371,3 +371,23 @@ proptest! {
         World::new(seed).run();
     }
 }
+
+#[test]
+fn padding_stands_in_its_order_whatever_is_finished_first() {
+    let mut stream = Stream::new(5, 16, 1, 1).expect("small");
+    let mut dice = Dice::new(3);
+    let join = Join { ranks: 4, order: Order::Strict, shuffle: false, ..Join::default() };
+    let job = stream.join(join).expect("one job");
+    stream.begin(job, 0, &Received::default()).expect("begun");
+    for expect in [vec![0, 1, 2, 3], vec![4, 0, 1, 2]] {
+        stream.open(job, &mut dice);
+        let mut flights = Vec::new();
+        while let Some(prepare) = stream.next(false, &mut dice) {
+            flights.push(prepare.slot);
+        }
+        // The last begun is the first that is finished.
+        flights.into_iter().rev().for_each(|slot| stream.ready(slot, &mut dice));
+        let step = stream.take(job).expect("a full step");
+        assert_eq!(step.taken.iter().map(|taken| taken.position).collect::<Vec<_>>(), expect);
+    }
+}
