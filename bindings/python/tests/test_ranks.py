@@ -3,6 +3,7 @@
 import concurrent.futures
 import itertools
 import json
+import re
 
 import forebay
 import pictures
@@ -200,7 +201,15 @@ def test_ranks_of_torchrun_find_each_other(small, daemon):
     children = [start(code, small, RANK=rank, **env) for rank in range(2)]
     lines = [printed(child).split(maxsplit=4) for child in children]
     assert [line[:4] for line in lines] == [["0", "2", "10", "33"], ["1", "2", "10", "33"]]
-    assert lines[0][4] == lines[1][4] == "run7 loader 0 of 2 ranks\n"
+    assert lines[0][4] == lines[1][4]
+    assert re.fullmatch(r"run7 loader [0-9a-f]{6}\.0 of 2 ranks\n", lines[0][4])
+
+
+def test_a_loader_that_only_one_rank_makes_does_not_part_the_others(small, daemon):
+    only = [runs.Recording(small, batch_size=2, rank=1, world_size=2, share=False) for _ in range(3)]
+    loaders = ranks(small, 2, batch_size=6, share=daemon.socket)
+    assert len(steps(loaders)) == len(loaders[0])
+    close([*only, *loaders])
 
 
 def test_a_rank_is_there_once(small, daemon):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import collections
 import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -22,9 +23,9 @@ from .lower import lower
 
 #: Bytes of a job's name; a daemon takes 256 with what is added to it.
 _NAME = 200
-#: Loaders made in this process so far; each has its number in the names of jobs. Those of each rank are
-#: counted apart: a loader that only one rank makes must not change the names of the others.
-_ordinals: dict[tuple[int, int], Iterator[int]] = collections.defaultdict(itertools.count)
+#: Loaders made in this process so far; each has its number in the names of jobs. Those of ranks are counted
+#: apart, kind by kind: one that only some ranks make must not change the names of the others.
+_ordinals: dict[str, Iterator[int]] = collections.defaultdict(itertools.count)
 
 
 class DataLoader:
@@ -163,7 +164,6 @@ class DataLoader:
         self.pin_memory, self.pin_memory_device = bool(pin_memory), pin_memory_device
         self.on_error, self.decode, self.output = on_error, decode, output
         self.level, self.mixing, self.job = level, float(mixing), job
-        self._ordinal, self._pid = self._number(), os.getpid()
         self.seed = _rules.resolve_seed(seed, generator, self._given)
         self._picks = self.dataset._picks(self.shuffle)
         self._batched = batch_size is not None or batch_sampler is not None
@@ -171,6 +171,7 @@ class DataLoader:
         #: Copies are shared where their size is known and the order is the loader's own.
         self._sharable = _native.recipe_check(self._recipe, output) is not None and self._own_order
         self._sharable = self._sharable and self._picks.is_set()
+        self._ordinal, self._pid = self._number(), os.getpid()
 
         self._job: Any = None
         self._framework: Any = None
@@ -202,8 +203,13 @@ class DataLoader:
             self._reader = logs.Reader(self.replay, self._header())
             self._epoch = min(self._reader.epochs, default=0)
 
-    def _number(self) -> int:
-        return next(_ordinals[self.rank, self.world_size])
+    def _number(self) -> str:
+        """Which loader of the process this is; equal on all ranks that make the same ones."""
+        if self.world_size == 1:
+            return str(next(_ordinals[""]))
+        kind = [self.dataset.fingerprint, self._recipe, self.batch_size, self.remainder, self.order]
+        digest = hashlib.blake2b(repr([*kind, self.shuffle, self.seed]).encode(), digest_size=3).hexdigest()
+        return f"{digest}.{next(_ordinals[f'{digest} {self.rank} {self.world_size}'])}"
 
     def _resolve_ranks(
         self, rank: int | None, world_size: int | None, sampler: tuple[int, int] | None
