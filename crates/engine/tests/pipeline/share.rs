@@ -9,7 +9,7 @@ use crate::pictures::{self, check, detailed, epoch, folder, next, open, remainde
 use forebay_engine::batch::Batch;
 use forebay_engine::pipeline::{Engine, Job, Level, Next, OnError, Order, Remainder, Sharing, Spec};
 use forebay_engine::storage::Folder;
-use forebay_engine::{Config, Error};
+use forebay_engine::{CacheMode, Config, Error};
 use forebay_policy::Received;
 use proptest::prelude::*;
 
@@ -318,7 +318,9 @@ fn a_job_that_is_back_from_a_pause_does_not_starve() {
 
 /// A job of batches of `size` beside a busy one of batches of 4, which joined before or after it.
 fn back_from_a_pause(size: u64, first: bool) {
-    let engine = engine(1, 64 << 20);
+    // What is kept would leave the threads so little to do that nobody has to wait for them.
+    let config = Config { cache: CacheMode::Off, ..Config::new(64 << 20, 1) };
+    let engine = Arc::new(Engine::new(config));
     let folder = detailed(60);
     let strict = |seed, batch| Spec { seed, ..spec(folder.clone(), batch, Order::Strict) };
     let join = |seed, batch| engine.join(strict(seed, batch)).expect("it fits");
