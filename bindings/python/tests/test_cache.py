@@ -38,6 +38,12 @@ def grown(loader, before):
     return {name: value - before[name] for name, value in loader.metrics().items() if name in before}
 
 
+def is_ahead(loader, samples):
+    """Whether so many more samples are prepared than the loop has received."""
+    counts = loader.metrics()
+    return counts["preparations"] >= counts["deliveries"] + samples
+
+
 def test_a_second_validation_prepares_nothing_and_training_goes_on_at_once(small, share):
     training = runs.Recording(small, batch_size=8, shuffle=True, transform=runs.CROP, share=share)
     check = runs.Recording(small, batch_size=10, transform=CHECK, share=share)
@@ -52,8 +58,7 @@ def test_a_second_validation_prepares_nothing_and_training_goes_on_at_once(small
                 assert (made["preparations"], made["decodes"], made["reads"]) == (0, 0, 0)
                 assert made["decoded_hits"] > 0
             # Training asks for nothing meanwhile, and what it needs next is made all the same.
-            ahead = lambda counts: counts["preparations"] >= counts["deliveries"] + 8  # noqa: E731
-            until(lambda: ahead(training.metrics()))
+            until(lambda: is_ahead(training, 8))
             next(running)
         assert training.metrics()["decodes"] + check.metrics()["decodes"] == 97, "one decode for both"
 
