@@ -67,18 +67,19 @@ def test_a_log_goes_on_after_a_resume_and_drops_what_did_not_count(small, tmp_pa
     options = dict(share="process", log=path, **OPTIONS)
     with runs.loader(small, **options) as loader:
         first = runs.epoch(loader)
-        runs.epoch(loader, 3)
+        running = iter(loader)
+        for _ in range(3):
+            next(running)
         state = json.loads(json.dumps(loader.state_dict()))
-        before = runs.epoch(loader, 0)
         for _ in range(2):  # received after the state, and lost
-            next(iter(loader))
+            next(running)
     with runs.loader(small, **options) as loader:
         loader.load_state_dict(state)
         rest = runs.epoch(loader)
         third = runs.epoch(loader)
     again = replayed(small, path, 3)
     assert pixels([again[0], again[2]]) == pixels([first, third])
-    assert pixels([again[1][3:]]) == pixels([rest]) and before == []
+    assert pixels([again[1][3:]]) == pixels([rest])
     assert sorted(s for b in again[1] for s in b.samples) == list(range(97))
 
 
