@@ -148,6 +148,8 @@ impl Engine {
         let config = &self.shared.config;
         // Files are read, so not under the lock.
         let room = spec.lend.then(Room::now);
+        // Summed over all files once, and then known.
+        spec.dataset.parts().iter().for_each(|folder| _ = (folder.identity(), folder.bytes()));
         let mut state = self.shared.lock();
         if let Some(bug) = &state.broken {
             return Err(Error::Panic(bug.clone()));
