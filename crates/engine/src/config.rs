@@ -61,9 +61,19 @@ impl Config {
         Ok(Config { memory, threads, cache, keep: false })
     }
 
-    /// The part of the budget that threads decode in.
+    /// The part of the budget that threads decode in, and that files are read ahead into.
     pub fn scratch(&self) -> u64 {
         self.memory / 4
+    }
+
+    /// The part of it for files that are read ahead.
+    pub(crate) fn read_ahead(&self) -> u64 {
+        self.scratch() / 8
+    }
+
+    /// What one thread decodes in.
+    pub(crate) fn thread_scratch(&self) -> u64 {
+        (self.scratch() - self.read_ahead()) / self.threads as u64
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// One number that only grows.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
@@ -18,11 +20,36 @@ impl Counter {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Adds the nanoseconds since `start` and returns the present, so that stages can be chained.
+    /// Adds the nanoseconds of core time since `start` and returns the present, so that stages can be chained.
+    pub fn spend(&self, start: CoreTime) -> CoreTime {
+        let now = CoreTime::now();
+        self.add(now.since(start));
+        now
+    }
+
+    /// Adds the nanoseconds since `start` and returns the present.
     pub fn lap(&self, start: Instant) -> Instant {
         let now = Instant::now();
         self.add((now - start).as_nanos() as u64);
         now
+    }
+}
+
+/// A point in the time that this thread has had of a core. Plans reckon with it: the clock on the wall runs on
+/// while others have the core.
+#[derive(Debug, Clone, Copy)]
+pub struct CoreTime(u64);
+
+impl CoreTime {
+    /// The present.
+    pub fn now() -> Self {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        CoreTime(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+
+    /// Nanoseconds since `start`, on the same thread.
+    pub fn since(self, start: CoreTime) -> u64 {
+        self.0.saturating_sub(start.0)
     }
 }
 
@@ -44,7 +71,9 @@ macro_rules! counters {
 counters! {
     /// Files read.
     reads,
-    /// Bytes of them.
+    /// Those that were not in the system's memory.
+    device_reads,
+    /// Bytes of all of them.
     read_bytes,
     /// Samples whose file was kept in memory.
     encoded_hits,
@@ -52,6 +81,8 @@ counters! {
     decoded_hits,
     /// Images decoded.
     decodes,
+    /// Those of which all was decoded, for a form that is kept.
+    whole_decodes,
     /// Pixels that decoding made.
     decoded_pixels,
     /// Augmented copies made.
@@ -66,11 +97,15 @@ counters! {
     failures,
     /// Time reading.
     read_ns,
-    /// Time decoding.
+    /// Of that, time waiting for a device.
+    device_ns,
+    /// Core time decoding.
     decode_ns,
-    /// Time augmenting.
+    /// Of that, decoding all of an image.
+    whole_ns,
+    /// Core time augmenting.
     augment_ns,
-    /// Time finishing.
+    /// Core time finishing.
     finish_ns,
     /// Time the job waited for a batch.
     wait_ns,

@@ -19,5 +19,5 @@ pub mod storage;
 
 pub use cache::Mode as CacheMode;
 pub use config::{Config, parse_bytes};
-pub use counters::{Counter, Counters, Gauge};
+pub use counters::{CoreTime, Counter, Counters, Gauge};
 pub use error::{Error, Fault, Result, Stage};

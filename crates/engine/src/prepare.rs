@@ -8,9 +8,10 @@ use forebay_recipe::{CopyName, Decode, Drawn, Op, Recipe, Rect};
 
 use crate::augment::{Augmenter, Head};
 use crate::cache::{Decoded, From, Keep, Kept};
-use crate::counters::Counters;
+use crate::counters::{CoreTime, Counters};
 use crate::decode::{Decoder, Header, Pixels};
 use crate::error::{Fault, Stage};
+use crate::pipeline::count_read;
 use crate::storage::Dataset;
 
 /// Scratch above this is given back after the sample that needed it.
@@ -22,6 +23,8 @@ pub(crate) struct Preparer {
     decoder: Decoder,
     augmenter: Augmenter,
     encoded: Vec<u8>,
+    /// The sample of which `encoded` is the file, if it was read ahead of the order.
+    read: Option<u64>,
     decoded: Pixels,
     limit: u64,
 }
@@ -41,6 +44,8 @@ pub(crate) struct Order<'a> {
     pub(crate) kept: Option<&'a From>,
     /// What shall be kept of it.
     pub(crate) keep: &'a [Keep],
+    /// The file, where another thread has read it.
+    pub(crate) file: Option<&'a [u8]>,
     /// Where the work is counted.
     pub(crate) counters: &'a Counters,
 }
@@ -69,6 +74,7 @@ impl Preparer {
             decoder: Decoder::open()?,
             augmenter: Augmenter::default(),
             encoded: Vec::new(),
+            read: None,
             decoded: Pixels::default(),
             limit,
         })
@@ -77,6 +83,21 @@ impl Preparer {
     /// Bytes of scratch held now.
     pub(crate) fn capacity(&self) -> usize {
         self.encoded.capacity() + self.decoded.capacity() + self.augmenter.capacity()
+    }
+
+    /// Reads a file for the order that comes next, if that needs no device; false if it does.
+    pub(crate) fn read_now(&mut self, dataset: &Dataset, sample: u64, counters: &Counters) -> bool {
+        let start = Instant::now();
+        match dataset.read_now(sample, self.limit / 4, &mut self.encoded) {
+            Ok(true) => {
+                count_read(counters, self.encoded.len(), start, false);
+                self.read = Some(sample);
+                true
+            }
+            Ok(false) => false,
+            // It is found out again, and told, where the sample is made.
+            Err(_) => true,
+        }
     }
 
     /// Makes the copy that `order` names in `out`.
@@ -114,22 +135,23 @@ impl Preparer {
             }
         }
         let mut keeping = Vec::new();
-        let mut file = std::mem::take(&mut self.encoded);
+        let (mut file, read) = (std::mem::take(&mut self.encoded), self.read.take());
         let bytes = match kept.map(|from| &*from.kept) {
             Some(Kept::Encoded(bytes)) => {
                 counters.encoded_hits.add(1);
                 &bytes[..]
             }
+            _ if order.file.is_some() => order.file.unwrap_or_default(),
+            _ if read == Some(name.sample) => &file[..],
             _ => {
                 let start = Instant::now();
-                let read = dataset.read(name.sample, self.limit / 4, &mut file);
-                if let Err(fault) = read {
-                    self.encoded = file;
-                    return Err((Stage::Read, fault));
+                match dataset.read(name.sample, self.limit / 4, &mut file) {
+                    Ok(device) => count_read(counters, file.len(), start, device),
+                    Err(fault) => {
+                        self.encoded = file;
+                        return Err((Stage::Read, fault));
+                    }
                 }
-                counters.reads.add(1);
-                counters.read_bytes.add(file.len() as u64);
-                counters.read_ns.lap(start);
                 &file[..]
             }
         };
@@ -153,7 +175,7 @@ impl Preparer {
         drawn: Drawn,
         out: &mut Pixels,
     ) -> Result<Prepared, Fault> {
-        let (start, (width, height)) = (Instant::now(), decoded.size);
+        let (start, (width, height)) = (CoreTime::now(), decoded.size);
         let done = base.draw_prefix(order.name, width, height)?.len();
         let rect = decoded.pixels.rect();
         let (head, rest) = Head::fold(rect.width, rect.height, &drawn.ops[done..drawn.prefix]);
@@ -162,7 +184,7 @@ impl Preparer {
         self.augmenter.run(&decoded.pixels, 1, &head, rest, limit, room, &mut pixels)?;
         let own = Decoded { size: decoded.size, pixels };
         let form = Arc::new(Kept::Decoded(own));
-        order.counters.augment_ns.lap(start);
+        order.counters.augment_ns.spend(start);
         let Kept::Decoded(own) = &*form else { unreachable!("pixels were made") };
         let image = self.augment(order, &form, own, &drawn, out)?;
         order.counters.preparations.add(u64::from(image.is_some()));
@@ -182,7 +204,7 @@ impl Preparer {
         out: &mut Pixels,
     ) -> Result<(Drawn, Option<Arc<Kept>>), Failed> {
         let Order { recipe, name, room, keep, counters, .. } = *order;
-        let start = Instant::now();
+        let start = CoreTime::now();
         let header = self.decoder.header(bytes).map_err(|fault| (Stage::Decode, fault))?;
         let (width, height) = header.size();
         // Coins first: they say which pixels are needed.
@@ -205,11 +227,11 @@ impl Preparer {
             .decoder
             .decode(bytes, &header, wanted, denominator, self.limit / 2, &mut self.decoded)
             .map_err(|fault| (Stage::Decode, fault))?;
-        let start = count_decode(counters, &self.decoded, start);
+        let start = count_decode(counters, &self.decoded, start, false);
         self.augmenter
             .run(&self.decoded, denominator, &head, rest, self.limit / 8, room, out)
             .map_err(augment)?;
-        counters.augment_ns.lap(start);
+        counters.augment_ns.spend(start);
         counters.preparations.add(1);
         Ok((drawn, None))
     }
@@ -222,7 +244,7 @@ impl Preparer {
         bytes: &[u8],
         header: &Header,
         drawn: &Drawn,
-        start: Instant,
+        start: CoreTime,
         keeping: &mut Forms,
     ) -> Result<Option<Arc<Kept>>, Failed> {
         let (width, height) = header.size();
@@ -249,7 +271,7 @@ impl Preparer {
         let mut pixels = if own { Pixels::default() } else { std::mem::take(&mut self.decoded) };
         let decoded = self.decoder.decode(bytes, header, region, denominator, self.limit / 2, &mut pixels);
         let denominator = decoded.map_err(|fault| (Stage::Decode, fault))?;
-        let start = count_decode(order.counters, &pixels, start);
+        let start = count_decode(order.counters, &pixels, start, true);
         let mut mine = None;
         // All forms together take no more than a decoded image may.
         let mut room = self.limit / 2;
@@ -278,7 +300,7 @@ impl Preparer {
         } else {
             self.decoded = pixels;
         }
-        order.counters.augment_ns.lap(start);
+        order.counters.augment_ns.spend(start);
         Ok(mine)
     }
 
@@ -299,10 +321,10 @@ impl Preparer {
             }
             return Ok(Some(form.clone()));
         }
-        let start = Instant::now();
+        let start = CoreTime::now();
         let (head, rest) = Head::fold(rect.width, rect.height, &drawn.ops[drawn.prefix..]);
         self.augmenter.run(&decoded.pixels, 1, &head, rest, self.limit / 8, order.room, out)?;
-        order.counters.augment_ns.lap(start);
+        order.counters.augment_ns.spend(start);
         order.counters.preparations.add(1);
         Ok(None)
     }
@@ -316,9 +338,14 @@ fn denominator(recipe: &Recipe, head: &Head) -> u32 {
     }
 }
 
-fn count_decode(counters: &Counters, pixels: &Pixels, start: Instant) -> Instant {
+fn count_decode(counters: &Counters, pixels: &Pixels, start: CoreTime, whole: bool) -> CoreTime {
     counters.decodes.add(1);
     let held = pixels.rect();
     counters.decoded_pixels.add(u64::from(held.width) * u64::from(held.height));
-    counters.decode_ns.lap(start)
+    let now = counters.decode_ns.spend(start);
+    if whole {
+        counters.whole_decodes.add(1);
+        counters.whole_ns.add(now.since(start));
+    }
+    now
 }

@@ -28,27 +28,55 @@ const POOLS: u64 = 8;
 /// Which forms are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Decoded if the whole set fits decoded, else encoded.
+    /// As the plan says.
     #[default]
     Auto,
     /// None.
     Off,
+    /// Decoded if the whole set fits decoded, else encoded: what is done until there is a plan.
+    NoEvict,
     /// Files as they are stored.
     Encoded,
     /// Decoded, as many as fit.
     Decoded,
+    /// Files, and what was used least recently goes.
+    Lru,
+    /// Decoded, and what was used least recently goes.
+    LruDecoded,
+    /// Parts of a hundred for files, pixels and pools.
+    Split([u8; 3]),
 }
 
 impl Mode {
-    /// Reads `auto`, `off`, `encoded` or `decoded`.
+    /// Reads `auto`, `off`, `encoded`, `decoded`, `no-evict`, `lru`, `lru-decoded`, or parts such as `25-50-25`.
     pub fn parse(text: &str) -> Result<Self> {
-        match text {
-            "auto" => Ok(Mode::Auto),
-            "off" => Ok(Mode::Off),
-            "encoded" => Ok(Mode::Encoded),
-            "decoded" => Ok(Mode::Decoded),
-            other => Err(Error::Invalid(format!("cache {other:?}: write auto, off, encoded or decoded"))),
-        }
+        Ok(match text {
+            "auto" => Mode::Auto,
+            "off" => Mode::Off,
+            "no-evict" => Mode::NoEvict,
+            "encoded" => Mode::Encoded,
+            "decoded" => Mode::Decoded,
+            "lru" => Mode::Lru,
+            "lru-decoded" => Mode::LruDecoded,
+            other => {
+                let parts: Vec<u8> = other.split('-').map_while(|part| part.parse().ok()).collect();
+                match <[u8; 3]>::try_from(parts) {
+                    Ok(parts) if parts.iter().map(|&part| u32::from(part)).sum::<u32>() == 100 => {
+                        Mode::Split(parts)
+                    }
+                    _ => {
+                        return Err(Error::Invalid(format!(
+                            "cache {other:?}: write auto, off, encoded, decoded, no-evict, lru, lru-decoded, or \
+                             three parts of a hundred for files, pixels and pools such as 25-50-25"
+                        )));
+                    }
+                }
+            }
+        })
+    }
+
+    fn is_lru(self) -> bool {
+        matches!(self, Mode::Lru | Mode::LruDecoded)
     }
 }
 
@@ -105,6 +133,23 @@ pub(crate) enum Look {
     Busy(u64),
 }
 
+/// What the shelves of a job are to hold.
+#[derive(Debug)]
+pub(crate) struct Sizes {
+    /// Bytes of files and of pixels.
+    pub(crate) targets: [u64; 2],
+    /// Bytes of the pixels of all samples.
+    pub(crate) pixels: u64,
+    /// Whether that is more than a guess.
+    pub(crate) known: bool,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Sizes { targets: [0; 2], pixels: 0, known: true }
+    }
+}
+
 /// All shelves; `W` is work that waits for a sample.
 #[derive(Debug)]
 pub(crate) struct Cache<W> {
@@ -114,13 +159,15 @@ pub(crate) struct Cache<W> {
     shelves: BTreeMap<u64, Shelf<W>>,
     next: u64,
     gauge: Arc<Gauge>,
+    /// Bytes for all shelves.
+    room: u64,
     /// Something was learnt that may change the plan.
     stale: bool,
 }
 
 impl<W> Cache<W> {
     pub(crate) fn new(mode: Mode, keep: bool, gauge: Arc<Gauge>) -> Self {
-        Cache { mode, keep, shelves: BTreeMap::new(), next: 0, gauge, stale: false }
+        Cache { mode, keep, shelves: BTreeMap::new(), next: 0, gauge, room: 0, stale: false }
     }
 
     /// The shelves of a job that takes `samples` samples of `dataset` in an epoch.
@@ -153,7 +200,9 @@ impl<W> Cache<W> {
             return id;
         }
         self.next += 1;
-        self.shelves.insert(self.next, Shelf::new(dataset.into(), form, bytes, samples, self.gauge.clone()));
+        let lru = self.mode.is_lru();
+        let shelf = Shelf::new(dataset.into(), form, (bytes, samples), lru, self.gauge.clone());
+        self.shelves.insert(self.next, shelf);
         self.next
     }
 
@@ -194,6 +243,7 @@ impl<W> Cache<W> {
         {
             match shelf.look(at) {
                 Use::Kept(kept) => {
+                    shelf.touch(at);
                     return Look::Make(Some(From { kept, base: None, check: false }), Vec::new());
                 }
                 Use::Busy => return Look::Busy(id),
@@ -214,14 +264,18 @@ impl<W> Cache<W> {
         let mut kept = None;
         if let Some(shelf) = self.shelves.get_mut(&encoded) {
             match shelf.look(at) {
-                Use::Kept(bytes) => kept = Some(From { kept: bytes, base: None, check: false }),
+                Use::Kept(bytes) => {
+                    shelf.touch(at);
+                    kept = Some(From { kept: bytes, base: None, check: false });
+                }
                 // Who makes pixels for a shelf does not wait for another who reads.
                 Use::Busy if keep.is_empty() => return Look::Busy(encoded),
-                Use::Wanted => {
+                // Of whose pixels are kept the file is of use only to jobs that do not share them.
+                Use::Wanted if keep.is_empty() || shelf.only > 0 => {
                     shelf.begin(at);
                     keep.push(Keep::Encoded(encoded));
                 }
-                Use::Busy | Use::Closed => {}
+                Use::Busy | Use::Closed | Use::Wanted => {}
             }
         }
         Look::Make(kept, keep)
@@ -289,12 +343,54 @@ impl<W> Cache<W> {
     pub(crate) fn settle(&mut self, at: u64, kept: Vec<(u64, Option<Arc<Kept>>)>) -> Vec<W> {
         let mut waited = Vec::new();
         for (id, kept) in kept {
-            if let Some(shelf) = self.shelves.get_mut(&id) {
-                waited.extend(shelf.settle(at, kept));
-                self.stale |= shelf.has_learnt();
+            let Some(shelf) = self.shelves.get_mut(&id) else { continue };
+            let (who, kept) = shelf.settle(at, kept);
+            waited.extend(who);
+            self.stale |= shelf.has_learnt();
+            let Some(kept) = kept else { continue };
+            let fits = self.make_room(kept.bytes());
+            match self.shelves.get_mut(&id) {
+                Some(shelf) if fits => {
+                    shelf.put(at, kept);
+                    self.replace_file(id, at);
+                }
+                Some(shelf) => shelf.close(),
+                None => {}
             }
         }
         waited
+    }
+
+    /// Makes room for `bytes`: what a shelf holds beyond its target goes for what another lacks.
+    fn make_room(&mut self, bytes: u64) -> bool {
+        let held: u64 = self.shelves.values().map(Shelf::bytes).sum();
+        let mut over = (held + bytes).saturating_sub(self.room);
+        while over > 0 {
+            let most = self.shelves.values_mut().max_by_key(|shelf| shelf.excess());
+            let Some(shelf) = most.filter(|shelf| shelf.excess() > 0) else { return false };
+            let before = shelf.bytes();
+            // Some at once: it is walked to find them.
+            shelf.shrink(before - shelf.excess().min(over.max(before / 64)));
+            over = over.saturating_sub(before - shelf.bytes());
+        }
+        true
+    }
+
+    /// The pixels of a sample are kept: its file goes if only they were made from it.
+    fn replace_file(&mut self, id: u64, at: u64) {
+        let (dataset, pixels) = match self.shelves.get(&id) {
+            Some(shelf) if shelf.form != Form::Encoded => (shelf.dataset.clone(), shelf.bytes()),
+            _ => return,
+        };
+        debug_assert!(pixels > 0, "something was kept");
+        let others = self.shelves.iter().filter(|(_, shelf)| shelf.dataset == dataset);
+        if others.filter(|(_, shelf)| shelf.form != Form::Encoded && !shelf.jobs.is_empty()).count() > 1 {
+            return;
+        }
+        let file = self.shelves.values_mut().find(|shelf| shelf.dataset == dataset && shelf.form == Form::Encoded);
+        if let Some(shelf) = file.filter(|shelf| shelf.only == 0) {
+            shelf.drop_one(at);
+        }
     }
 
     /// Whether the plan should be made again.
@@ -302,15 +398,21 @@ impl<W> Cache<W> {
         std::mem::take(&mut self.stale)
     }
 
-    /// Splits `room` bytes between pools, which can use `appetite`, and shelves; says what pools get.
-    pub(crate) fn plan(&mut self, room: u64, appetite: u64) -> u64 {
-        let mut left = if self.mode == Mode::Off { 0 } else { room - appetite.min(room / POOLS) };
+    /// Splits `room` bytes between pools, which can use `appetite`, and shelves, as the mode says or as is done
+    /// until there is a plan; says what pools get.
+    pub(crate) fn split(&mut self, room: u64, appetite: u64) -> u64 {
+        let of = |part: u8| (u128::from(room) * u128::from(part) / 100) as u64;
+        let least = appetite.min(room / POOLS);
+        let mut left = match self.mode {
+            Mode::Off => 0,
+            Mode::Split([files, pixels, _]) => of(files) + of(pixels),
+            _ => room - least,
+        };
         // Small sets first: they serve most samples with their bytes. What no job uses comes last.
         let mut order: Vec<(bool, bool, u64, u64)> = (self.shelves.iter())
             .map(|(&id, shelf)| (shelf.jobs.is_empty(), shelf.form == Form::Encoded, shelf.need(), id))
             .collect();
         order.sort_unstable();
-        let jobs: usize = self.shelves.values().map(|shelf| shelf.jobs.len()).sum();
         let mut served: Vec<(String, bool)> = Vec::new();
         let mut taken = 0;
         for (idle, encoded, need, id) in order {
@@ -321,31 +423,89 @@ impl<W> Cache<W> {
             if !idle && all > left && shelf.stale {
                 shelf.clear();
             }
-            let limit = match (idle, encoded) {
-                (true, _) if !self.keep && jobs == 0 => 0,
-                // Pools of jobs that are here go before forms for jobs that may come.
-                (true, _) => Some(shelf.bytes())
-                    .filter(|held| *held <= left.min((room - taken).saturating_sub(appetite)))
-                    .unwrap_or(0),
-                (_, false) if self.mode == Mode::Decoded => need.min(left),
+            let rule = matches!(self.mode, Mode::Auto | Mode::NoEvict);
+            let target = match (self.mode, encoded) {
+                // It is held for jobs to come while nobody needs the room.
+                _ if idle => 0,
+                (Mode::Split([files, ..]), true) => all.min(of(files)).min(left),
+                (Mode::Split([_, pixels, _]), false) => all.min(of(pixels)).min(left),
+                (Mode::Decoded | Mode::LruDecoded, false) => need.min(left),
+                (Mode::Decoded | Mode::LruDecoded, true) | (Mode::Off, _) => 0,
+                (Mode::Lru, true) => need.min(left),
                 // Until sizes are known there must be room to learn them.
-                (_, false) if self.mode == Mode::Auto && need <= left && shelf.is_guess() => {
-                    need.max(left / 2)
-                }
-                (_, false) if self.mode == Mode::Auto && need <= left => need,
+                (_, false) if rule && need <= left && shelf.is_guess() => need.max(left / 2),
+                (_, false) if rule && need <= left => need,
                 // What is nearly all there is not thrown away for a job that comes and goes.
-                (_, false) if self.mode == Mode::Auto && shelf.bytes() >= need / 2 => left,
+                (_, false) if rule && shelf.bytes() >= need / 2 => left,
                 // Files are kept for jobs whose pixels are not.
-                (_, true) if !shelf.is_served(&served) => need.min(left).min(room / 2),
+                (_, true) if !shelf.is_served(&served) => need.min(left),
                 _ => 0,
             };
-            served.push((shelf.dataset.clone(), !encoded && limit == 0));
-            shelf.set_limit(limit);
-            left -= limit;
-            taken += limit;
+            served.push((shelf.dataset.clone(), !encoded && target == 0));
+            shelf.set_target(target);
+            left -= target;
+            taken += target;
+        }
+        let pools = match self.mode {
+            Mode::Split([files, pixels, _]) => room - of(files) - of(pixels),
+            _ => room - taken,
+        };
+        self.fit(room - pools.min(appetite));
+        pools
+    }
+
+    /// What a plan gives the shelves of some jobs: bytes of files and of pixels for each ticket.
+    pub(crate) fn follow(&mut self, parts: &[(&Ticket, u64, u64)], room: u64) {
+        let mut targets: BTreeMap<u64, u64> = BTreeMap::new();
+        for (ticket, files, pixels) in parts {
+            let encoded: Vec<u64> = ticket.parts.iter().map(|part| part.0).collect();
+            let decoded: Vec<u64> = ticket.parts.iter().filter_map(|part| part.1).collect();
+            for (ids, bytes) in [(encoded, *files), (decoded, *pixels)] {
+                let need = |id: &u64| self.shelves.get(id).map_or(0, Shelf::need_of_all);
+                let all: u64 = ids.iter().map(need).sum();
+                for id in ids {
+                    let need = need(&id);
+                    let part = (u128::from(bytes) * u128::from(need) / u128::from(all.max(1))) as u64;
+                    let target = targets.entry(id).or_default();
+                    *target = (*target + part).min(need);
+                }
+            }
+        }
+        for (id, shelf) in &mut self.shelves {
+            shelf.set_target(targets.get(id).copied().unwrap_or_default());
+        }
+        self.fit(room);
+    }
+
+    /// Bytes of files and of pixels that the shelves of a ticket are to hold, that all of them would take,
+    /// and the mean bytes of a sample's pixels.
+    pub(crate) fn sizes(&self, ticket: &Ticket) -> Sizes {
+        let mut sizes = Sizes::default();
+        for (encoded, decoded) in &ticket.parts {
+            if let Some(shelf) = self.shelves.get(encoded) {
+                sizes.targets[0] += shelf.target();
+            }
+            if let Some(shelf) = decoded.and_then(|id| self.shelves.get(&id)) {
+                sizes.targets[1] += shelf.target();
+                sizes.pixels += shelf.need_of_all();
+                sizes.known &= !shelf.is_guess();
+            }
+        }
+        sizes
+    }
+
+    /// Shelves hold `room` bytes at most from now on.
+    fn fit(&mut self, room: u64) {
+        self.room = room;
+        if !self.make_room(0) {
+            // Targets add up to less; what is left is a rounding.
+            self.shelves.values_mut().for_each(|shelf| shelf.shrink(shelf.target()));
+        }
+        let unused = !self.keep && self.shelves.values().all(|shelf| shelf.jobs.is_empty());
+        if unused {
+            self.shelves.values_mut().for_each(|shelf| shelf.shrink(0));
         }
         self.shelves.retain(|_, shelf| !shelf.jobs.is_empty() || shelf.bytes() > 0 || shelf.is_waited_for());
-        room - taken
     }
 
     /// Bytes of files and of pixels that are kept.

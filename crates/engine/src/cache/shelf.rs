@@ -1,6 +1,6 @@
 //! One form of one folder's samples.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use forebay_recipe::Recipe;
@@ -35,7 +35,7 @@ pub(crate) struct Decoded {
 }
 
 impl Kept {
-    fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         OVERHEAD
             + match self {
                 Kept::Encoded(bytes) => bytes.capacity() as u64,
@@ -76,6 +76,29 @@ enum Entry<W> {
     Kept(Arc<Kept>),
 }
 
+/// Samples by the time of their last use.
+#[derive(Debug, Default)]
+struct Used {
+    clock: u64,
+    times: HashMap<u64, u64>,
+    order: BTreeMap<u64, u64>,
+}
+
+impl Used {
+    fn touch(&mut self, at: u64) {
+        self.forget(at);
+        self.clock += 1;
+        self.times.insert(at, self.clock);
+        self.order.insert(self.clock, at);
+    }
+
+    fn forget(&mut self, at: u64) {
+        if let Some(time) = self.times.remove(&at) {
+            self.order.remove(&time);
+        }
+    }
+}
+
 /// What a shelf has of a sample.
 #[derive(Debug)]
 pub(super) enum Use {
@@ -102,16 +125,25 @@ pub(super) struct Shelf<W> {
     encoded: u64,
     entries: HashMap<u64, Entry<W>>,
     bytes: u64,
-    limit: u64,
+    /// How much it is to hold. It may hold more for as long as nobody else needs the room.
+    target: u64,
     /// A sample did not fit.
     full: bool,
+    /// Where what was used least recently goes for what is new: when each sample was used.
+    used: Option<Used>,
     /// Samples seen and their bytes.
     seen: (u64, u64),
     gauge: Arc<Gauge>,
 }
 
 impl<W> Shelf<W> {
-    pub(super) fn new(dataset: String, form: Form, encoded: u64, samples: u64, gauge: Arc<Gauge>) -> Self {
+    pub(super) fn new(
+        dataset: String,
+        form: Form,
+        (encoded, samples): (u64, u64),
+        lru: bool,
+        gauge: Arc<Gauge>,
+    ) -> Self {
         let (jobs, entries) = (Vec::new(), HashMap::new());
         Shelf {
             dataset,
@@ -123,8 +155,9 @@ impl<W> Shelf<W> {
             encoded,
             entries,
             bytes: 0,
-            limit: 0,
+            target: 0,
             full: false,
+            used: lru.then(Used::default),
             seen: (0, 0),
             gauge,
         }
@@ -191,8 +224,16 @@ impl<W> Shelf<W> {
         match self.entries.get(&at) {
             Some(Entry::Kept(kept)) => Use::Kept(kept.clone()),
             Some(Entry::Flight(_)) => Use::Busy,
-            None if !self.full && self.bytes < self.limit => Use::Wanted,
+            None if self.used.is_some() && self.target > 0 => Use::Wanted,
+            None if !self.full && self.bytes < self.target => Use::Wanted,
             None => Use::Closed,
+        }
+    }
+
+    /// A sample is used.
+    pub(super) fn touch(&mut self, at: u64) {
+        if let Some(used) = &mut self.used {
+            used.touch(at);
         }
     }
 
@@ -215,54 +256,93 @@ impl<W> Shelf<W> {
         }
     }
 
-    /// A thread has made a sample, or could not.
-    pub(super) fn settle(&mut self, at: u64, kept: Option<Arc<Kept>>) -> Vec<W> {
+    /// A thread has made a sample, or could not. Says who waited, and gives back what should be kept: the
+    /// caller knows whether there is room for it.
+    pub(super) fn settle(&mut self, at: u64, kept: Option<Arc<Kept>>) -> (Vec<W>, Option<Arc<Kept>>) {
         let waited = match self.entries.remove(&at) {
             Some(Entry::Flight(waiting)) => waiting,
             Some(kept) => {
                 self.entries.insert(at, kept);
-                return Vec::new();
+                return (Vec::new(), None);
             }
             None => Vec::new(),
         };
-        if let Some(kept) = kept {
-            let bytes = kept.bytes();
-            self.seen = (self.seen.0 + 1, self.seen.1 + bytes);
-            if self.bytes + bytes <= self.limit {
-                self.bytes += bytes;
-                self.gauge.add(bytes);
-                self.entries.insert(at, Entry::Kept(kept));
-            } else {
-                self.full = true;
-            }
+        let Some(kept) = kept else { return (waited, None) };
+        let bytes = kept.bytes();
+        self.seen = (self.seen.0 + 1, self.seen.1 + bytes);
+        while self.bytes + bytes > self.target && bytes <= self.target {
+            let oldest = self.used.as_ref().and_then(|used| used.order.first_key_value());
+            let Some((_, &oldest)) = oldest else { break };
+            self.drop_one(oldest);
         }
-        waited
+        self.full |= self.bytes + bytes > self.target;
+        (waited, Some(kept).filter(|_| self.bytes + bytes <= self.target))
+    }
+
+    /// Keeps a sample.
+    pub(super) fn put(&mut self, at: u64, kept: Arc<Kept>) {
+        let bytes = kept.bytes();
+        self.bytes += bytes;
+        self.gauge.add(bytes);
+        self.entries.insert(at, Entry::Kept(kept));
+        self.touch(at);
+    }
+
+    /// Lets go a sample.
+    pub(super) fn drop_one(&mut self, at: u64) {
+        if let Some(Entry::Kept(kept)) = self.entries.get(&at) {
+            let bytes = kept.bytes();
+            self.entries.remove(&at);
+            self.bytes -= bytes;
+            self.gauge.sub(bytes);
+        }
+        if let Some(used) = &mut self.used {
+            used.forget(at);
+        }
+    }
+
+    /// Nothing more fits.
+    pub(super) fn close(&mut self) {
+        self.full = true;
     }
 
     /// Lets go all that is kept.
     pub(super) fn clear(&mut self) {
-        let limit = std::mem::take(&mut self.limit);
-        self.set_limit(0);
-        self.set_limit(limit);
+        self.shrink(0);
+        self.full = false;
         self.stale = false;
     }
 
-    /// Sets how much it may hold; what is too much goes.
-    pub(super) fn set_limit(&mut self, limit: u64) {
-        self.full &= self.limit == limit;
-        self.limit = limit;
-        if self.bytes <= limit {
-            return;
-        }
-        let (bytes, gauge) = (&mut self.bytes, &self.gauge);
-        self.entries.retain(|_, entry| match entry {
-            Entry::Kept(kept) if *bytes > limit => {
-                *bytes -= kept.bytes();
-                gauge.sub(kept.bytes());
-                false
-            }
-            _ => true,
-        });
+    /// Sets how much it is to hold.
+    pub(super) fn set_target(&mut self, target: u64) {
+        self.full &= self.target == target;
+        self.target = target;
+    }
+
+    /// How much it is to hold.
+    pub(super) fn target(&self) -> u64 {
+        self.target
+    }
+
+    /// How much it holds beyond what it should.
+    pub(super) fn excess(&self) -> u64 {
+        self.bytes.saturating_sub(self.target)
+    }
+
+    /// Lets go samples until it holds `bytes` at most.
+    pub(super) fn shrink(&mut self, bytes: u64) {
+        let over: Vec<u64> = self
+            .entries
+            .iter()
+            .scan(self.bytes, |held, (&at, entry)| {
+                let over = *held > bytes;
+                if let Entry::Kept(kept) = entry {
+                    *held -= kept.bytes();
+                }
+                over.then_some(at)
+            })
+            .collect();
+        over.into_iter().for_each(|at| self.drop_one(at));
     }
 }
 
@@ -279,21 +359,43 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_kept_and_closes_the_shelf() {
         let gauge: Arc<Gauge> = Arc::default();
-        let mut shelf: Shelf<u32> = Shelf::new("data".into(), Form::Encoded, 3000, 3, gauge.clone());
+        let mut shelf: Shelf<u32> =
+            Shelf::new("data".into(), Form::Encoded, (3000, 3), false, gauge.clone());
         let file = || Some(Arc::new(Kept::Encoded(vec![0; 1000])));
-        shelf.set_limit(2 * (1000 + OVERHEAD) + 500);
+        shelf.set_target(2 * (1000 + OVERHEAD) + 500);
         for at in 0..3 {
             assert!(matches!(shelf.look(at), Use::Wanted));
             shelf.begin(at);
             shelf.park(at, at as u32);
             assert!(matches!(shelf.look(at), Use::Busy));
-            assert_eq!(shelf.settle(at, file()), [at as u32], "who waited is told");
+            let (waited, kept) = shelf.settle(at, file());
+            assert_eq!(waited, [at as u32], "who waited is told");
+            kept.into_iter().for_each(|kept| shelf.put(at, kept));
         }
         assert!(matches!(shelf.look(1), Use::Kept(_)) && matches!(shelf.look(2), Use::Closed));
         assert_eq!((shelf.bytes(), gauge.now()), (2 * (1000 + OVERHEAD), 2 * (1000 + OVERHEAD)));
-        shelf.set_limit(1500);
+        shelf.set_target(1500);
+        assert_eq!(shelf.excess(), 2 * (1000 + OVERHEAD) - 1500, "held until the room is needed");
+        shelf.shrink(1500);
         assert_eq!((shelf.bytes(), gauge.now()), (1000 + OVERHEAD, 1000 + OVERHEAD));
         drop(shelf);
         assert_eq!(gauge.now(), 0);
+    }
+
+    #[test]
+    fn what_was_used_least_recently_goes() {
+        let mut shelf: Shelf<u32> = Shelf::new("data".into(), Form::Encoded, (9000, 9), true, Arc::default());
+        shelf.set_target(2 * (1000 + OVERHEAD));
+        for at in [0, 1, 0, 2] {
+            if matches!(shelf.look(at), Use::Kept(_)) {
+                shelf.touch(at);
+                continue;
+            }
+            shelf.begin(at);
+            let (_, kept) = shelf.settle(at, Some(Arc::new(Kept::Encoded(vec![0; 1000]))));
+            shelf.put(at, kept.expect("there is room"));
+        }
+        let kept = [0, 1, 2].map(|at| matches!(shelf.look(at), Use::Kept(_)));
+        assert_eq!(kept, [true, false, true]);
     }
 }

@@ -44,6 +44,8 @@ pub(super) struct Prepare {
     pub(super) ticket: Arc<Ticket>,
     pub(super) kept: Option<From>,
     pub(super) keep: Vec<Keep>,
+    /// The file, where another thread has read it.
+    pub(super) fetched: Option<Box<Result<Vec<u8>, Fault>>>,
 }
 
 /// Whom a sample is for.
@@ -363,6 +365,7 @@ impl JobState {
                 ticket: self.ticket.clone(),
                 kept: None,
                 keep: Vec::new(),
+                fetched: None,
             });
         }
     }

@@ -12,6 +12,7 @@
 //! hand that its share of the budget allows, workers rest.
 
 mod bell;
+mod fetch;
 mod handle;
 mod job;
 mod run;
@@ -35,11 +36,13 @@ use forebay_recipe::CopyName;
 
 use crate::batch::{Finisher, Image, Value};
 use crate::cache::{Cache, Keep, Look};
-use crate::counters::{Counter, Gauge};
+use crate::counters::{CoreTime, Counter, Gauge};
 use crate::error::{Fault, Stage};
 use crate::prepare::{self, Prepared, Preparer};
 use crate::{Config, Error, Result};
 use bell::Bell;
+use fetch::Fetch;
+pub(crate) use fetch::count_read;
 use job::{JobState, Outcome, Prepare, Task, To};
 use run::{Filling, Made};
 use stream::{Key, StreamState};
@@ -51,7 +54,6 @@ const NEIGHBOURS: u64 = 16;
 #[derive(Debug)]
 pub struct Engine {
     shared: Arc<Shared>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
     pid: u32,
 }
 
@@ -64,6 +66,10 @@ struct Shared {
     state: Mutex<State>,
     /// Workers without work wait here.
     work: Condvar,
+    /// Threads that read files wait here.
+    reads: Condvar,
+    /// Workers first.
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -71,6 +77,8 @@ struct State {
     jobs: BTreeMap<u64, JobState>,
     streams: BTreeMap<u64, StreamState>,
     cache: Cache<(Client, Prepare)>,
+    /// Files that are read by threads of their own.
+    fetch: Fetch,
     /// Work that waited for a sample that another thread made.
     resumed: VecDeque<(Client, Prepare)>,
     next_job: u64,
@@ -98,14 +106,17 @@ impl Engine {
     pub fn new(config: Config) -> Self {
         let gauge: Arc<Gauge> = Arc::default();
         let cache = Cache::new(config.cache, config.keep, gauge.clone());
+        let fetch = Fetch::new(config.read_ahead(), gauge.clone());
         let shared = Shared {
             config,
             gauge,
             idle_ns: Counter::default(),
-            state: Mutex::new(State::new(cache)),
+            state: Mutex::new(State::new(cache, fetch)),
             work: Condvar::new(),
+            reads: Condvar::new(),
+            threads: Mutex::default(),
         };
-        Engine { shared: Arc::new(shared), threads: Mutex::default(), pid: std::process::id() }
+        Engine { shared: Arc::new(shared), pid: std::process::id() }
     }
 
     /// What it was started with.
@@ -184,12 +195,15 @@ impl Engine {
     }
 
     fn spawn(&self) -> Result<()> {
-        let mut threads = self.threads.lock().unwrap_or_else(|e| e.into_inner());
-        while threads.len() < self.shared.config.threads {
+        let mut threads = self.shared.threads.lock().unwrap_or_else(|e| e.into_inner());
+        if !threads.is_empty() {
+            return Ok(()); // with those that read
+        }
+        for number in 0..self.shared.config.threads {
             let shared = self.shared.clone();
             let thread = std::thread::Builder::new()
-                .name(format!("forebay-{}", threads.len()))
-                .spawn(move || shared.worker())
+                .name(format!("forebay-{number}"))
+                .spawn(move || shared.watch(|| shared.work_until_stopped()))
                 .map_err(|e| Error::Invalid(format!("cannot start a thread: {e}")))?;
             threads.push(thread);
         }
@@ -199,15 +213,16 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(|e| e.into_inner()));
         // A forked child has neither the threads nor a lock that it may trust.
         if self.pid != std::process::id() {
-            std::mem::forget(threads);
             return;
         }
         self.shared.lock().stopping = true;
         self.shared.work.notify_all();
-        for thread in threads {
+        self.shared.reads.notify_all();
+        // Workers may start further ones until they have ended.
+        let take = || self.shared.threads.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        while let Some(thread) = take() {
             let _ = thread.join();
         }
     }
@@ -225,8 +240,9 @@ impl Shared {
         }
     }
 
-    fn worker(&self) {
-        let trouble = match catch_unwind(AssertUnwindSafe(|| self.work_until_stopped())) {
+    /// Runs a thread's work, and tells every job if it ends in a bug.
+    fn watch(&self, work: impl FnOnce() -> Result<(), Fault>) {
+        let trouble = match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(())) => return,
             Ok(Err(fault)) => fault.to_string(),
             Err(panic) => message(&*panic),
@@ -255,8 +271,8 @@ impl Shared {
         Ok(())
     }
 
-    fn work_until_stopped(&self) -> Result<(), Fault> {
-        let mut preparer = Preparer::open(self.config.scratch() / self.config.threads as u64)?;
+    fn work_until_stopped(self: &Arc<Self>) -> Result<(), Fault> {
+        let mut preparer = Preparer::open(self.config.thread_scratch())?;
         let mut state = self.lock();
         while !state.stopping {
             let Some((client, task)) = state.task() else {
@@ -273,12 +289,14 @@ impl Shared {
                 Task::Fill(filling) => self.fill(&filling),
                 Task::Prepare(task) => {
                     let before = preparer.capacity() as u64;
-                    let outcome = prepare(&mut preparer, task);
+                    let outcome = self.prepare(&mut preparer, client, task);
                     let after = preparer.capacity() as u64;
                     self.gauge.add(after.saturating_sub(before));
                     self.gauge.sub(before.saturating_sub(after));
                     let mut state = self.lock();
-                    state.settle(outcome, &self.config);
+                    if let Some(outcome) = outcome {
+                        state.settle(outcome, &self.config);
+                    }
                     state
                 }
             };
@@ -292,9 +310,18 @@ impl Shared {
         Ok(())
     }
 
+    /// Makes a sample, unless its file is to be read first.
+    fn prepare(self: &Arc<Self>, preparer: &mut Preparer, client: Client, task: Prepare) -> Option<Outcome> {
+        let unread = task.kept.is_none() && task.fetched.is_none() && !task.substitute;
+        if unread && !preparer.read_now(&task.spec.dataset, task.name.sample, &task.counters) {
+            return self.fetch(client, task).map(|task| prepare(preparer, task));
+        }
+        Some(prepare(preparer, task))
+    }
+
     /// Finishes rows until none is left, then books the batch if this was the last.
     fn fill(&self, filling: &Arc<Filling>) -> MutexGuard<'_, State> {
-        let start = Instant::now();
+        let start = CoreTime::now();
         let cut = match filling.cut() {
             Ok(cut) => cut,
             Err(why) => return self.refuse(filling, why),
@@ -320,7 +347,7 @@ impl Shared {
         }
         let mut state = self.lock();
         if let Some(job) = state.jobs.get_mut(&filling.job) {
-            job.counters.finish_ns.lap(start);
+            job.counters.finish_ns.spend(start);
             if filling.stream.is_none() {
                 free.drain(..).for_each(|made| job.give_made(made));
             }
@@ -373,11 +400,12 @@ impl Shared {
 }
 
 impl State {
-    fn new(cache: Cache<(Client, Prepare)>) -> Self {
+    fn new(cache: Cache<(Client, Prepare)>, fetch: Fetch) -> Self {
         State {
             jobs: BTreeMap::new(),
             streams: BTreeMap::new(),
             cache,
+            fetch,
             resumed: VecDeque::new(),
             next_job: 0,
             next_stream: 0,
@@ -392,6 +420,9 @@ impl State {
 
     /// The next piece of work that need not wait for what another thread makes.
     fn task(&mut self) -> Option<(Client, Task)> {
+        if let Some((client, task)) = self.fetch.take() {
+            return Some((client, Task::Prepare(task)));
+        }
         loop {
             let (client, mut task) = match self.resumed.pop_front() {
                 Some((client, task)) => (client, task),
@@ -506,7 +537,7 @@ impl State {
     fn share_out(&mut self, config: &Config) {
         let room = (config.memory - config.scratch()).saturating_sub(self.reserved);
         let appetite = self.streams.values().map(StreamState::appetite).fold(0, u64::saturating_add);
-        let mut left = self.cache.plan(room, appetite);
+        let mut left = self.cache.split(room, appetite);
         let mut streams: Vec<&mut StreamState> = self.streams.values_mut().collect();
         streams.sort_by_key(|stream| stream.appetite());
         let count = streams.len() as u64;
@@ -547,11 +578,19 @@ impl State {
 
 /// Makes a sample, or with [`OnError::Substitute`] one of its neighbours.
 fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
-    let Prepare { to, name, valid, substitute, room, mut pixels, spec, counters, kept, keep, .. } = task;
+    let Prepare { to, name, valid, substitute, room, mut pixels, spec, counters, kept, keep, fetched, .. } =
+        task;
     let mut failures = Vec::new();
     let mut made = None;
     let tries = if spec.on_error == OnError::Substitute { NEIGHBOURS } else { 0 };
-    for offset in u64::from(substitute)..=tries {
+    let (file, unreadable) = match fetched.map(|read| *read) {
+        Some(Ok(file)) => (Some(file), None),
+        Some(Err(fault)) => (None, Some(fault)),
+        None => (None, None),
+    };
+    let first = u64::from(substitute || unreadable.is_some());
+    failures.extend(unreadable.map(|fault| (name.sample, Stage::Read, fault)));
+    for offset in first..=tries {
         let own = offset == 0;
         let sample = spec.picks.neighbour(name.sample, offset, spec.dataset.len());
         let name = CopyName { sample, ..name };
@@ -562,6 +601,7 @@ fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
             room,
             kept: kept.as_ref().filter(|_| own),
             keep: if own { &keep } else { &[] },
+            file: file.as_deref().filter(|_| own),
             counters: &counters,
         };
         let attempt = catch_unwind(AssertUnwindSafe(|| preparer.prepare(&order, &mut pixels)));

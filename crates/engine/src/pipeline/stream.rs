@@ -368,6 +368,7 @@ impl StreamState {
             ticket,
             kept: None,
             keep: Vec::new(),
+            fetched: None,
         })
     }
 

@@ -84,10 +84,22 @@ impl Dataset {
         self.parts[part].check(at)
     }
 
-    /// Reads the file of a sample into `into`; at most `limit` bytes.
-    pub fn read(&self, sample: u64, limit: u64, into: &mut Vec<u8>) -> Result<(), Fault> {
+    /// Reads the file of a sample into `into`; at most `limit` bytes. Says whether the device was asked.
+    pub fn read(&self, sample: u64, limit: u64, into: &mut Vec<u8>) -> Result<bool, Fault> {
         let (part, at) = self.place(sample);
         self.parts[part].read(at, limit, into)
+    }
+
+    /// Reads the file of a sample if the system has all of it in memory; says whether it had.
+    pub fn read_now(&self, sample: u64, limit: u64, into: &mut Vec<u8>) -> Result<bool, Fault> {
+        let (part, at) = self.place(sample);
+        self.parts[part].read_now(at, limit, into)
+    }
+
+    /// Bytes of the file of a sample, as it was indexed.
+    pub fn size(&self, sample: u64) -> u64 {
+        let (part, at) = self.place(sample);
+        self.parts[part].size(at)
     }
 }
 

@@ -1,10 +1,12 @@
 //! An image folder with its index: opens, notices change, reads files.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{IoSliceMut, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::index::Index;
 use super::scan::{join, mtime_ns, scan};
@@ -104,12 +106,38 @@ impl Folder {
         self.index.fingerprint()
     }
 
-    /// Reads the file of a sample into `into`; at most `limit` bytes.
-    pub fn read(&self, sample: u64, limit: u64, into: &mut Vec<u8>) -> Result<(), Fault> {
+    /// Reads the file of a sample into `into`; at most `limit` bytes. Says whether the device was asked.
+    pub fn read(&self, sample: u64, limit: u64, into: &mut Vec<u8>) -> Result<bool, Fault> {
+        let mut file = self.file(sample, limit, into)?;
+        let have = cached(&file, into)?;
+        if have == into.len() {
+            return Ok(false);
+        }
+        file.seek(SeekFrom::Start(have as u64))?;
+        // It may shrink between the check and the read.
+        file.read_exact(&mut into[have..]).map_err(|e| match e.kind() {
+            std::io::ErrorKind::UnexpectedEof => Fault::Truncated,
+            _ => Fault::Io(e),
+        })?;
+        Ok(true)
+    }
+
+    /// Reads the file of a sample if the system has all of it in memory; says whether it had.
+    pub fn read_now(&self, sample: u64, limit: u64, into: &mut Vec<u8>) -> Result<bool, Fault> {
+        let file = self.file(sample, limit, into)?;
+        Ok(cached(&file, into)? == into.len())
+    }
+
+    /// Bytes of the file of a sample, as it was indexed.
+    pub fn size(&self, sample: u64) -> u64 {
+        self.index.file(sample as usize).2
+    }
+
+    /// The file of a sample, as it was indexed, and room for it.
+    fn file(&self, sample: u64, limit: u64, into: &mut Vec<u8>) -> Result<File, Fault> {
         let (name, _, size, mtime) = self.index.file(sample as usize);
-        let mut file = File::open(join(&self.root, name))?;
-        let meta = file.metadata()?;
-        self.compare(&meta, size, mtime)?;
+        let file = File::open(join(&self.root, name))?;
+        self.compare(&file.metadata()?, size, mtime)?;
         if size > limit {
             return Err(Fault::TooLarge { need: size, allowed: limit });
         }
@@ -118,11 +146,7 @@ impl Folder {
             into.resize(size, 0);
         }
         into.truncate(size);
-        // It may shrink between the check and the read.
-        file.read_exact(into).map_err(|e| match e.kind() {
-            std::io::ErrorKind::UnexpectedEof => Fault::Truncated,
-            _ => Fault::Io(e),
-        })
+        Ok(file)
     }
 
     fn compare(&self, meta: &fs::Metadata, size: u64, mtime: i64) -> Result<(), Fault> {
@@ -137,6 +161,23 @@ impl Folder {
         };
         Err(Fault::Changed { was: say((size, mtime)), is: say(now) })
     }
+}
+
+/// Reads what the system has in memory, from the start up to what it would have to wait for.
+fn cached(file: &File, into: &mut [u8]) -> Result<usize, Fault> {
+    let mut have = 0;
+    while have < into.len() {
+        let rest = &mut [IoSliceMut::new(&mut into[have..])];
+        match preadv2(file, rest, have as u64, ReadWriteFlags::NOWAIT) {
+            Ok(0) => break,
+            Ok(some) => have += some,
+            Err(Errno::INTR) => {}
+            // It would wait, or this file system cannot say.
+            Err(Errno::AGAIN | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => break,
+            Err(error) => return Err(Fault::Io(error.into())),
+        }
+    }
+    Ok(have)
 }
 
 fn is_current(root: &Path, index: &Index) -> bool {
