@@ -7,7 +7,8 @@ use std::time::Instant;
 use forebay_recipe::{CopyName, Decode, Drawn, Op, Recipe, Rect};
 
 use crate::augment::{Augmenter, Head};
-use crate::cache::{Decoded, From, Keep, Kept};
+use crate::batch::Value;
+use crate::cache::{Decoded, From, Keep, Kept, NO_SHELF};
 use crate::counters::{CoreTime, Counters};
 use crate::decode::{Decoder, Header, Pixels};
 use crate::error::{Fault, Stage};
@@ -26,6 +27,8 @@ pub(crate) struct Preparer {
     /// The sample of which `encoded` is the file, if it was read ahead of the order.
     read: Option<u64>,
     decoded: Pixels,
+    /// An image on its way into a batch.
+    copy: Value,
     limit: u64,
 }
 
@@ -48,6 +51,13 @@ pub(crate) struct Order<'a> {
     pub(crate) file: Option<&'a [u8]>,
     /// Where the work is counted.
     pub(crate) counters: &'a Counters,
+}
+
+impl Order<'_> {
+    /// Whether the decoded form itself is wanted, for jobs to make copies of.
+    fn is_form(&self) -> bool {
+        self.keep.iter().any(|keep| matches!(keep, Keep::Decoded(NO_SHELF, _)))
+    }
 }
 
 /// For each shelf that was to keep something, what it gets.
@@ -76,13 +86,15 @@ impl Preparer {
             encoded: Vec::new(),
             read: None,
             decoded: Pixels::default(),
+            copy: Value::Image(Pixels::default()),
             limit,
         })
     }
 
     /// Bytes of scratch held now.
     pub(crate) fn capacity(&self) -> usize {
-        self.encoded.capacity() + self.decoded.capacity() + self.augmenter.capacity()
+        let copy = self.copy.pixels().map_or(0, Pixels::capacity);
+        self.encoded.capacity() + self.decoded.capacity() + self.augmenter.capacity() + copy
     }
 
     /// Reads a file for the order that comes next, if that needs no device; false if it does.
@@ -166,6 +178,27 @@ impl Preparer {
         Ok(Prepared { drawn, image, kept: keeping })
     }
 
+    /// Makes the copy `name` from the decoded form of its sample, as an image of its own.
+    pub(crate) fn copy(
+        &mut self,
+        recipe: &Recipe,
+        name: &CopyName,
+        decoded: &Decoded,
+        counters: &Counters,
+    ) -> Result<(Drawn, &Value), Fault> {
+        let start = CoreTime::now();
+        let (width, height) = decoded.size;
+        let drawn = recipe.draw(name, width, height)?;
+        let rect = decoded.pixels.rect();
+        let (head, rest) = Head::fold(rect.width, rect.height, &drawn.ops[drawn.prefix..]);
+        let Value::Image(out) = &mut self.copy else { unreachable!("made as an image") };
+        let (limit, room) = (self.limit / 8, self.limit / 8);
+        self.augmenter.run(&decoded.pixels, 1, &head, rest, limit, room, out)?;
+        counters.augment_ns.spend(start);
+        counters.preparations.add(1);
+        Ok((drawn, &self.copy))
+    }
+
     /// From the decoded form of a recipe with fewer of the same steps.
     fn go_on(
         &mut self,
@@ -187,7 +220,7 @@ impl Preparer {
         order.counters.augment_ns.spend(start);
         let Kept::Decoded(own) = &*form else { unreachable!("pixels were made") };
         let image = self.augment(order, &form, own, &drawn, out)?;
-        order.counters.preparations.add(u64::from(image.is_some()));
+        order.counters.preparations.add(u64::from(image.is_some() && !order.is_form()));
         let shelf = order.keep.iter().find_map(|keep| match keep {
             Keep::Decoded(shelf, _) => Some((*shelf, Some(form.clone()))),
             Keep::Encoded(_) => None,
@@ -217,7 +250,7 @@ impl Preparer {
         if let Ok(Some(own)) = whole {
             let Kept::Decoded(decoded) = &*own else { unreachable!("pixels were made") };
             let image = self.augment(order, &own, decoded, &drawn, out).map_err(augment)?;
-            counters.preparations.add(u64::from(image.is_some()));
+            counters.preparations.add(u64::from(image.is_some() && !order.is_form()));
             return Ok((drawn, image));
         }
         let (head, rest) = Head::fold(width, height, &drawn.ops);

@@ -142,6 +142,11 @@ impl Recipe {
         self.hash(self.split().prefix.end)
     }
 
+    /// The steps of the decoded form alone.
+    pub fn decoded_part(&self) -> Recipe {
+        Recipe { steps: self.steps[..self.split().prefix.end].to_vec(), decode: self.decode }
+    }
+
     /// Names the copies: decode mode, prefix, random part, and erasing, whose coins a copy carries.
     pub fn fingerprint(&self) -> String {
         self.hash(self.split().random.end)
@@ -361,6 +366,7 @@ mod tests {
         );
         assert_ne!(base.fingerprint(), make(&[RESIZE, CROP, FLIP, FLOAT]).fingerprint());
         assert_eq!(base.decoded_fingerprint(), make(&[RESIZE, FLIP, FLOAT]).decoded_fingerprint());
+        assert_eq!(base.decoded_fingerprint(), base.decoded_part().decoded_fingerprint());
         assert_ne!(base.decoded_fingerprint(), make(&[CROP, FLOAT]).decoded_fingerprint());
         assert_ne!(
             base.fingerprint(),

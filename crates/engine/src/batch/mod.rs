@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use forebay_recipe::{Column, CopyName, Field, Layout, Span, Values};
 
-use crate::cache::Kept;
+use crate::cache::{Decoded, Kept};
 use crate::decode::Pixels;
 
 /// Columns start at multiples of this inside a slot.
@@ -41,8 +41,12 @@ impl Image {
     }
 
     fn pixels(&self) -> &Pixels {
+        &self.decoded().pixels
+    }
+
+    pub(crate) fn decoded(&self) -> &Decoded {
         match &*self.0 {
-            Kept::Decoded(decoded) => &decoded.pixels,
+            Kept::Decoded(decoded) => decoded,
             Kept::Encoded(_) => unreachable!("only pixels are served"),
         }
     }

@@ -104,6 +104,9 @@ impl Checked {
     }
 }
 
+/// The number of no shelf: what is made for it is kept by whom it is made for.
+pub(crate) const NO_SHELF: u64 = u64::MAX;
+
 /// A form that is to be kept of what a thread makes.
 #[derive(Debug)]
 pub(crate) enum Keep {
@@ -134,20 +137,12 @@ pub(crate) enum Look {
 }
 
 /// What the shelves of a job are to hold.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sizes {
     /// Bytes of files and of pixels.
     pub(crate) targets: [u64; 2],
     /// Bytes of the pixels of all samples.
     pub(crate) pixels: u64,
-    /// Whether that is more than a guess.
-    pub(crate) known: bool,
-}
-
-impl Default for Sizes {
-    fn default() -> Self {
-        Sizes { targets: [0; 2], pixels: 0, known: true }
-    }
 }
 
 /// All shelves; `W` is work that waits for a sample.
@@ -477,8 +472,18 @@ impl<W> Cache<W> {
         self.fit(room);
     }
 
-    /// Bytes of files and of pixels that the shelves of a ticket are to hold, that all of them would take,
-    /// and the mean bytes of a sample's pixels.
+    /// Shelves get along with `room` bytes, each with its part.
+    pub(crate) fn squeeze(&mut self, room: u64) {
+        let all: u64 = self.shelves.values().map(Shelf::target).sum();
+        if all > room {
+            for shelf in self.shelves.values_mut() {
+                shelf.set_target((u128::from(shelf.target()) * u128::from(room) / u128::from(all)) as u64);
+            }
+        }
+        self.fit(room);
+    }
+
+    /// What the shelves of a ticket are to hold.
     pub(crate) fn sizes(&self, ticket: &Ticket) -> Sizes {
         let mut sizes = Sizes::default();
         for (encoded, decoded) in &ticket.parts {
@@ -488,7 +493,6 @@ impl<W> Cache<W> {
             if let Some(shelf) = decoded.and_then(|id| self.shelves.get(&id)) {
                 sizes.targets[1] += shelf.target();
                 sizes.pixels += shelf.need_of_all();
-                sizes.known &= !shelf.is_guess();
             }
         }
         sizes

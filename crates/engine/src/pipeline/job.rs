@@ -10,7 +10,7 @@ use forebay_recipe::{CopyName, Field, Values};
 
 use super::Client;
 use super::bell::Bell;
-use super::run::{Failure, Feeding, Filling, Label, Made, Run, Source};
+use super::run::{Failure, Feeding, Filling, Label, Made, Own, Run, Source};
 use super::spec::{MIN_SLOTS, OnError, Share, Spec};
 use crate::Error;
 use crate::batch::{Finisher, Plan};
@@ -468,7 +468,8 @@ impl JobState {
             }
             let Some(formed) = run.order.form() else { return };
             let made = formed.positions.iter().filter_map(|position| run.ready.remove(position)).collect();
-            let refused = self.assemble(at, Step { formed, others: Vec::new(), pads: 0 }, made, None);
+            let step = Step { formed, others: Vec::new(), pads: 0 };
+            let refused = self.assemble(at, step, made, (None, None));
             if !refused.is_empty() {
                 refused.into_iter().for_each(|made| self.give_made(made));
                 return;
@@ -483,11 +484,15 @@ impl JobState {
         at: usize,
         step: Step,
         made: Vec<Arc<Made>>,
-        stream: Option<u64>,
+        (stream, own): (Option<u64>, Option<Own>),
     ) -> Vec<Arc<Made>> {
         let Step { formed, others, pads } = step;
         let made_len = made.len();
-        let plan = Plan::new(&self.fields, made.len(), |field, sample| made[sample].values[field].shape());
+        let plan = Plan::new(&self.fields, made.len(), |field, sample| match (&own, &self.fields[field].shape) {
+            // What is shared has a size that does not vary.
+            (Some(_), Some(shape)) => shape.clone(),
+            _ => made[sample].values[field].shape(),
+        });
         let ragged = plan.columns.iter().find_map(|column| match &column.values {
             Values::Ragged(spans) if !self.spec.ragged => Some(spans),
             _ => None,
@@ -511,7 +516,7 @@ impl JobState {
         let run = run.id;
         let Some(slot) = self.take_slot(plan.bytes) else { unreachable!("a slot was free") };
         let label = Label {
-            names: made.iter().map(|made| made.name).collect(),
+            names: made.iter().map(|made| own.as_ref().map_or(made.name, |own| own.name(made.name))).collect(),
             valid: made.iter().enumerate().map(|(at, made)| made.valid && at + pads < made_len).collect(),
             positions: formed.positions,
             skipped: formed.skipped,
@@ -528,6 +533,8 @@ impl JobState {
             cut: OnceLock::new(),
             made: RwLock::new(made),
             stream,
+            own,
+            fault: OnceLock::new(),
             finisher: self.finisher.clone(),
             label,
         }));
@@ -537,6 +544,22 @@ impl JobState {
     /// Books a batch whose last row was written.
     pub(super) fn filled(&mut self, filling: &Filling, buffer: Buffer) {
         self.unfinished -= 1;
+        if let Some((sample, fault)) = filling.fault.get() {
+            let error = Error::Sample {
+                sample: *sample,
+                path: self.spec.dataset.path(*sample),
+                stage: Stage::Augment,
+                fault: fault.again(),
+            };
+            if let Some(run) = self.run(filling.run) {
+                run.filling -= 1;
+                run.halted = true;
+                run.fault.get_or_insert(error);
+            }
+            self.counters.failures.add(1);
+            self.give_slot(buffer);
+            return self.tell_end();
+        }
         match self.run(filling.run) {
             Some(run) => {
                 run.filling -= 1;
@@ -676,7 +699,7 @@ mod tests {
         let values = vec![Value::Image(pixels), Value::Class(0)];
         let made = vec![Arc::new(Made { name, valid: true, drawn, values, spare: None })];
         let formed = Formed { positions: vec![position], skipped: Vec::new() };
-        assert!(job.assemble(0, Step { formed, others: Vec::new(), pads: 0 }, made, None).is_empty());
+        assert!(job.assemble(0, Step { formed, others: Vec::new(), pads: 0 }, made, (None, None)).is_empty());
         job.filling.last().expect("it was begun").clone()
     }
 

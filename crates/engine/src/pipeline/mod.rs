@@ -15,12 +15,14 @@ mod bell;
 mod fetch;
 mod handle;
 mod job;
+mod replan;
 mod run;
 mod spec;
 mod stream;
 
 pub use forebay_policy::share::{Level, Order, Remainder};
 pub use handle::{Job, Next};
+pub use replan::{Decision, StreamSplit};
 pub use run::{Failure, Feeding};
 pub use spec::{MIN_SLOTS, OnError, Share, Sharing, Spec, remainder};
 
@@ -35,7 +37,7 @@ use forebay_arena::Room;
 use forebay_recipe::CopyName;
 
 use crate::batch::{Finisher, Image, Value};
-use crate::cache::{Cache, Keep, Look};
+use crate::cache::{Cache, Keep, Look, NO_SHELF};
 use crate::counters::{CoreTime, Counter, Gauge};
 use crate::error::{Fault, Stage};
 use crate::prepare::{self, Prepared, Preparer};
@@ -44,7 +46,8 @@ use bell::Bell;
 use fetch::Fetch;
 pub(crate) use fetch::count_read;
 use job::{JobState, Outcome, Prepare, Task, To};
-use run::{Filling, Made};
+use replan::Planner;
+use run::{Filling, Made, Own};
 use stream::{Key, StreamState};
 
 /// How many neighbours are tried for a sample that fails.
@@ -63,6 +66,9 @@ struct Shared {
     gauge: Arc<Gauge>,
     /// Time that threads had nothing to do, all of them together.
     idle_ns: Counter,
+    /// Time that they worked, and that they had a core meanwhile.
+    work_ns: Counter,
+    core_ns: Counter,
     state: Mutex<State>,
     /// Workers without work wait here.
     work: Condvar,
@@ -81,6 +87,7 @@ struct State {
     fetch: Fetch,
     /// Work that waited for a sample that another thread made.
     resumed: VecDeque<(Client, Prepare)>,
+    planner: Planner,
     next_job: u64,
     next_stream: u64,
     /// The job served last, so that each of a stream gets its turn.
@@ -111,6 +118,8 @@ impl Engine {
             config,
             gauge,
             idle_ns: Counter::default(),
+            work_ns: Counter::default(),
+            core_ns: Counter::default(),
             state: Mutex::new(State::new(cache, fetch)),
             work: Condvar::new(),
             reads: Condvar::new(),
@@ -143,6 +152,11 @@ impl Engine {
     /// Bytes of files and of pixels that it keeps.
     pub fn kept(&self) -> [u64; 2] {
         self.shared.lock().cache.facts()
+    }
+
+    /// What was decided about memory lately, and why; the newest last.
+    pub fn decisions(&self) -> Vec<Decision> {
+        self.shared.lock().planner.decisions().cloned().collect()
     }
 
     /// Whether no job draws from it.
@@ -190,6 +204,7 @@ impl Engine {
             state.remove(id, config);
             return Err(error);
         }
+        state.planner.want(format!("job {id} joined"));
         state.share_out(config);
         Ok(Job::new(self.clone(), id, arrived, counters))
     }
@@ -284,9 +299,9 @@ impl Shared {
                 continue;
             };
             drop(state);
-            let start = Instant::now();
+            let (start, core) = (Instant::now(), CoreTime::now());
             state = match task {
-                Task::Fill(filling) => self.fill(&filling),
+                Task::Fill(filling) => self.fill(&filling, &mut preparer),
                 Task::Prepare(task) => {
                     let before = preparer.capacity() as u64;
                     let outcome = self.prepare(&mut preparer, client, task);
@@ -300,11 +315,15 @@ impl Shared {
                     state
                 }
             };
+            let worked = start.elapsed().as_nanos() as u64;
+            self.work_ns.add(worked);
+            self.core_ns.spend(core);
             if let Some(served) = state.served.get_mut(&client) {
-                *served += start.elapsed().as_nanos() as u64;
+                *served += worked;
             }
             // What was settled may be work for others.
             self.wake(&state);
+            state = self.replan(state);
         }
         self.gauge.sub(preparer.capacity() as u64);
         Ok(())
@@ -320,7 +339,7 @@ impl Shared {
     }
 
     /// Finishes rows until none is left, then books the batch if this was the last.
-    fn fill(&self, filling: &Arc<Filling>) -> MutexGuard<'_, State> {
+    fn fill(&self, filling: &Arc<Filling>, preparer: &mut Preparer) -> MutexGuard<'_, State> {
         let start = CoreTime::now();
         let cut = match filling.cut() {
             Ok(cut) => cut,
@@ -332,7 +351,16 @@ impl Shared {
             // Pieces come column by column.
             let (field, sample) = (piece.index() / made.len(), piece.index() % made.len());
             let Made { values, drawn, .. } = &*made[sample];
-            filling.finisher.write(&values[field], drawn, &mut piece);
+            match (&values[field], &filling.own) {
+                (Value::Kept(image), Some(Own { spec, counters, .. })) => {
+                    let name = &filling.label.names[sample];
+                    match preparer.copy(&spec.recipe, name, image.decoded(), counters) {
+                        Ok((drawn, copy)) => filling.finisher.write(copy, &drawn, &mut piece),
+                        Err(fault) => _ = filling.fault.set((name.sample, fault)),
+                    }
+                }
+                (value, _) => filling.finisher.write(value, drawn, &mut piece),
+            }
             drop(piece);
             whole = whole.or_else(|| cut.take());
         }
@@ -407,6 +435,7 @@ impl State {
             cache,
             fetch,
             resumed: VecDeque::new(),
+            planner: Planner::new(),
             next_job: 0,
             next_stream: 0,
             turn: 0,
@@ -436,7 +465,10 @@ impl State {
                 return Some((client, Task::Prepare(task)));
             }
             match self.cache.look(&task.ticket, place) {
-                Look::Make(kept, keep) => (task.kept, task.keep) = (kept, keep),
+                Look::Make(kept, keep) => {
+                    task.kept = kept;
+                    task.keep.extend(keep);
+                }
                 Look::Busy(shelf) => {
                     self.cache.park(shelf, place.1, (client, task));
                     continue;
@@ -491,7 +523,7 @@ impl State {
     /// Gives a sharing job its place in the stream of its dataset and recipe, which may be a new one.
     fn seat(&mut self, job: &mut JobState, threads: u64, gauge: &Arc<Gauge>) -> Result<()> {
         let Some(sharing) = job.spec.sharing() else { return Ok(()) };
-        let key = Key::new(&job.spec);
+        let key = Key::new(&job.spec, sharing);
         let known = self.streams.iter_mut().find(|(_, stream)| stream.key == key);
         if let Some((&id, stream)) = known {
             job.seat = Some((id, stream.join(job, sharing)?));
@@ -529,14 +561,23 @@ impl State {
                 self.pump(id);
             }
         }
+        self.planner.want(format!("job {id} left"));
         self.share_out(config);
         Some(job)
     }
 
+    /// Bytes for the cache and for pools.
+    fn room(&self, config: &Config) -> u64 {
+        (config.memory - config.scratch()).saturating_sub(self.reserved)
+    }
+
     /// The cache and the pools hold what jobs have left of the budget, each as much as it can use.
     fn share_out(&mut self, config: &Config) {
-        let room = (config.memory - config.scratch()).saturating_sub(self.reserved);
+        let room = self.room(config);
         let appetite = self.streams.values().map(StreamState::appetite).fold(0, u64::saturating_add);
+        if self.planner.is_planned() && !self.jobs.is_empty() {
+            return self.keep_plan(room);
+        }
         let mut left = self.cache.split(room, appetite);
         let mut streams: Vec<&mut StreamState> = self.streams.values_mut().collect();
         streams.sort_by_key(|stream| stream.appetite());
@@ -552,6 +593,7 @@ impl State {
         let kept = std::mem::take(&mut outcome.kept);
         self.resumed.extend(self.cache.settle(outcome.at, kept));
         if self.cache.take_stale() {
+            self.planner.want("sizes became known".into());
             self.share_out(config);
         }
         match outcome.to {
@@ -631,7 +673,7 @@ fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
     // Who waits is told also where nothing came of it.
     for keep in keep {
         let (Keep::Encoded(shelf) | Keep::Decoded(shelf, _)) = keep;
-        if kept.iter().all(|(other, _)| *other != shelf) {
+        if shelf != NO_SHELF && kept.iter().all(|(other, _)| *other != shelf) {
             kept.push((shelf, None));
         }
     }

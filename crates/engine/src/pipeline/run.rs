@@ -11,7 +11,9 @@ use forebay_recipe::{CopyName, Drawn};
 use super::spec::Spec;
 use crate::Error;
 use crate::batch::{Finisher, Plan, Value};
+use crate::counters::Counters;
 use crate::decode::Pixels;
+use crate::error::Fault;
 
 /// An augmented sample, waiting for its batch.
 #[derive(Debug)]
@@ -27,6 +29,11 @@ pub(super) struct Made {
 }
 
 impl Made {
+    /// Bytes of its pixels.
+    pub(super) fn bytes(&self) -> u64 {
+        self.values.iter().filter_map(Value::pixels).map(|pixels| pixels.capacity() as u64).sum()
+    }
+
     /// The memory to use again.
     pub(super) fn into_pixels(self) -> Option<Pixels> {
         self.spare.or_else(|| {
@@ -35,6 +42,22 @@ impl Made {
                 Value::Kept(_) | Value::Class(_) => None,
             })
         })
+    }
+}
+
+/// How a job makes its own copies of decoded samples.
+#[derive(Debug, Clone)]
+pub(super) struct Own {
+    pub(super) spec: Arc<Spec>,
+    pub(super) counters: Arc<Counters>,
+    /// Tells its copies from those of other jobs of the stream.
+    pub(super) number: u64,
+}
+
+impl Own {
+    /// The name of the job's copy of a decoded sample.
+    pub(super) fn name(&self, of: CopyName) -> CopyName {
+        CopyName { occurrence: self.number, ..of }
     }
 }
 
@@ -55,6 +78,10 @@ pub(super) struct Filling {
     pub(super) made: RwLock<Vec<Arc<Made>>>,
     /// The stream that its samples go back to, if they are shared.
     pub(super) stream: Option<u64>,
+    /// Its samples are decoded ones; this makes the job's own copies of them.
+    pub(super) own: Option<Own>,
+    /// A copy could not be made.
+    pub(super) fault: OnceLock<(u64, Fault)>,
     pub(super) finisher: Arc<Finisher>,
     pub(super) label: Label,
 }
@@ -87,6 +114,8 @@ impl Filling {
             slot: Mutex::default(),
             cut: OnceLock::new(),
             made: RwLock::new(made),
+            own: self.own.clone(),
+            fault: OnceLock::new(),
             finisher: self.finisher.clone(),
             label: self.label.clone(),
             ..*self

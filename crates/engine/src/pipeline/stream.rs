@@ -10,14 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_policy::share::{self, Demand, Effect, Join, Stream};
+use forebay_policy::share::{self, Demand, Effect, Join, Level, Order, Stream};
 use forebay_policy::{Dice, Formed, Received};
 use forebay_recipe::CopyName;
 
 use super::job::{JobState, Outcome, Prepare, Step, To};
-use super::run::{Failure, Made, Source};
+use super::run::{Failure, Made, Own, Source};
 use super::spec::{OnError, Sharing, Spec};
-use crate::cache::Ticket;
+use crate::cache::{Keep, NO_SHELF, Ticket};
 use crate::counters::{Counters, Gauge};
 use crate::decode::{Pixels, SLACK};
 use crate::error::{Fault, Stage};
@@ -32,14 +32,23 @@ pub(super) struct Key {
     dataset: String,
     copies: String,
     on_error: OnError,
+    /// The pool is of decoded samples, and each job makes its own copies of them.
+    decoded: bool,
 }
 
 impl Key {
-    pub(super) fn new(spec: &Spec) -> Self {
+    pub(super) fn new(spec: &Spec, sharing: Sharing) -> Self {
+        let decoded = sharing.level == Level::Decoded
+            && sharing.order != Order::Strict
+            && spec.recipe.has_decoded()
+            && spec.recipe.has_augmented()
+            // What cannot be augmented is found out too late to be left out.
+            && spec.on_error == OnError::Raise;
         Key {
             dataset: spec.dataset.fingerprint().into(),
-            copies: spec.recipe.fingerprint(),
+            copies: if decoded { spec.recipe.decoded_fingerprint() } else { spec.recipe.fingerprint() },
             on_error: spec.on_error,
+            decoded,
         }
     }
 }
@@ -122,6 +131,8 @@ impl Pace {
 pub(super) struct StreamState {
     pub(super) key: Key,
     spec: Arc<Spec>,
+    /// Where the pool is of decoded samples: the spec with the steps of these alone.
+    part: Option<Arc<Spec>>,
     policy: Stream,
     dice: Dice,
     opened: Instant,
@@ -130,10 +141,16 @@ pub(super) struct StreamState {
     copies: Vec<Option<Arc<Made>>>,
     failures: BTreeMap<u64, (Stage, Fault)>,
     spare: Vec<Pixels>,
+    /// Bytes of a sample; their mean where it varies.
     sample_bytes: u64,
+    /// Bytes that the pool may hold.
+    room: u64,
     threads: u64,
-    /// Samples that have memory, in use or spare.
+    /// Samples that have memory, in use or spare; decoded ones by their bytes.
     samples: u64,
+    /// Bytes of decoded samples that are in the pool or in hands, and how many were made with which bytes.
+    held: u64,
+    made: (u64, u64),
     gauge: Arc<Gauge>,
 }
 
@@ -143,9 +160,21 @@ impl StreamState {
         // Names of copies must never be made twice, on no host and in no other process.
         let random = RandomState::new();
         let (seed, clock) = (random.hash_one(0), random.hash_one(1));
+        let sample_bytes = match (key.decoded, spec.recipe.decoded_size()) {
+            (false, _) => job.share.sample_bytes,
+            (true, Some((height, width))) => u64::from(height) * u64::from(width) * 3 + SLACK as u64,
+            // A guess, until some have been made.
+            (true, None) => {
+                let bytes: u64 = spec.dataset.parts().iter().map(|folder| folder.bytes()).sum();
+                6 * bytes / spec.dataset.len().max(1) + SLACK as u64
+            }
+        };
+        let decoded = key.decoded;
         Ok(StreamState {
             key,
             policy: Stream::new(spec.dataset.len(), 0, seed, clock).map_err(refused)?,
+            part: decoded
+                .then(|| Arc::new(Spec { recipe: spec.recipe.decoded_part(), ..(*spec).clone() })),
             spec,
             dice: Dice::new(random.hash_one(2)),
             opened: Instant::now(),
@@ -154,9 +183,12 @@ impl StreamState {
             copies: Vec::new(),
             failures: BTreeMap::new(),
             spare: Vec::new(),
-            sample_bytes: job.share.sample_bytes,
+            sample_bytes,
+            room: 0,
             threads,
             samples: 0,
+            held: 0,
+            made: (0, 0),
             gauge,
         })
     }
@@ -186,7 +218,8 @@ impl StreamState {
             ranks: spec.ranks,
             remainder: spec.remainder,
             order: sharing.order,
-            level: sharing.level,
+            // All jobs draw the decoded samples of a pool of such.
+            level: if self.key.decoded { Level::Augmented } else { sharing.level },
             mixing: sharing.mixing,
             seed: spec.seed,
             shuffle: spec.shuffle,
@@ -332,14 +365,27 @@ impl StreamState {
         self.spec.dataset.len().saturating_mul(self.sample_bytes)
     }
 
+    /// Bytes that the pool may hold.
+    pub(super) fn bytes(&self) -> u64 {
+        self.room
+    }
+
+    /// Samples per second that a job could use, if that is known.
+    pub(super) fn demand(&self, bit: u32) -> Option<f64> {
+        self.seats.get(&bit)?.per_sec(self.opened.elapsed().as_secs_f64())
+    }
+
     /// Sets how many bytes the pool may hold.
     pub(super) fn resize(&mut self, bytes: u64) {
+        self.room = bytes;
         let slots = u32::try_from(bytes / self.sample_bytes).unwrap_or(u32::MAX / 2);
         self.policy.resize(slots);
         self.apply();
         let spare = std::mem::take(&mut self.spare).len() as u64;
-        self.gauge.sub(spare * self.sample_bytes);
-        self.samples -= spare;
+        if !self.key.decoded {
+            self.gauge.sub(spare * self.sample_bytes);
+            self.samples -= spare;
+        }
     }
 
     /// The next copy to make.
@@ -349,8 +395,10 @@ impl StreamState {
         self.apply();
         let sample = u64::from(sample);
         let pixels = self.spare.pop().unwrap_or_else(|| {
-            self.samples += 1;
-            self.gauge.add(self.sample_bytes);
+            if !self.key.decoded {
+                self.samples += 1;
+                self.gauge.add(self.sample_bytes);
+            }
             Pixels::default()
         });
         let seat = self.seats.get(&job);
@@ -361,13 +409,18 @@ impl StreamState {
             name: CopyName { seed, sample, generation, occurrence },
             valid: true,
             substitute: self.failures.contains_key(&sample) && self.spec.on_error == OnError::Substitute,
-            room: self.sample_bytes - (SLACK as u64).min(self.sample_bytes),
+            // What decoding may take is limited by the thread's scratch.
+            room: if self.key.decoded { u64::MAX } else { self.sample_bytes - (SLACK as u64).min(self.sample_bytes) },
             pixels,
-            spec: seat.map_or_else(|| self.spec.clone(), |seat| seat.spec.clone()),
+            spec: match (&self.part, seat) {
+                (Some(part), _) => part.clone(),
+                (None, Some(seat)) => seat.spec.clone(),
+                (None, None) => self.spec.clone(),
+            },
             counters,
             ticket,
             kept: None,
-            keep: Vec::new(),
+            keep: self.part.iter().map(|part| Keep::Decoded(NO_SHELF, part.recipe.clone().into())).collect(),
             fetched: None,
         })
     }
@@ -379,6 +432,7 @@ impl StreamState {
         }
         match outcome.made {
             Ok(made) => {
+                self.count(&made);
                 self.pace.made(self.opened.elapsed());
                 if self.copies.len() <= slot as usize {
                     self.copies.resize(slot as usize + 1, None);
@@ -392,6 +446,26 @@ impl StreamState {
             }
         }
         self.apply();
+    }
+
+    /// Counts a decoded sample, whose size nobody knew before.
+    fn count(&mut self, made: &Made) {
+        if !self.key.decoded {
+            return;
+        }
+        let bytes = made.bytes();
+        self.held += bytes;
+        self.gauge.add(bytes);
+        self.made = (self.made.0 + 1, self.made.1 + bytes);
+        let mean = (self.made.1 / self.made.0).max(1);
+        // The mean of all made so far; and less of them while those in hand take too much.
+        let over = self.held.saturating_sub(self.room).div_ceil(mean);
+        let slots = u32::try_from((self.room / mean).saturating_sub(over)).unwrap_or(u32::MAX / 2);
+        self.sample_bytes = mean;
+        if slots != self.policy.slots() {
+            self.policy.resize(slots);
+            self.apply();
+        }
     }
 
     /// Does what the policy decided.
@@ -417,7 +491,11 @@ impl StreamState {
 
     /// Takes back a copy; its memory, if nobody else has it.
     pub(super) fn give(&mut self, made: Arc<Made>) {
-        if let Some(pixels) = Arc::into_inner(made).and_then(Made::into_pixels) {
+        let Some(made) = Arc::into_inner(made) else { return };
+        if self.key.decoded {
+            self.held -= made.bytes();
+            self.gauge.sub(made.bytes());
+        } else if let Some(pixels) = made.into_pixels() {
             self.spare.push(pixels);
         }
     }
@@ -529,7 +607,12 @@ impl StreamState {
                 pads: mine.iter().filter(|taken| !taken.valid).count(),
             };
             let part = made[part].iter_mut().filter_map(Option::take).collect();
-            job.assemble(0, step, part, Some(id)).into_iter().for_each(|made| self.give(made));
+            let own = self.key.decoded.then(|| Own {
+                spec: job.spec.clone(),
+                counters: job.counters.clone(),
+                number: u64::from(bit) + 1,
+            });
+            job.assemble(0, step, part, (Some(id), own)).into_iter().for_each(|made| self.give(made));
         }
         made.into_iter().flatten().for_each(|made| self.give(made));
         failed
@@ -564,7 +647,8 @@ impl StreamState {
 
 impl Drop for StreamState {
     fn drop(&mut self) {
-        self.gauge.sub(self.samples * self.sample_bytes);
+        let bytes = if self.key.decoded { self.held } else { self.samples * self.sample_bytes };
+        self.gauge.sub(bytes);
     }
 }
 

@@ -46,7 +46,8 @@ fn counted(job: &Job, name: &str) -> u64 {
 
 #[test]
 fn pixels_do_not_depend_on_what_is_kept() {
-    let modes = [CacheMode::Auto, CacheMode::Decoded, CacheMode::Encoded];
+    let modes = ["auto", "decoded", "encoded", "no-evict", "lru", "lru-decoded", "30-40-30"];
+    let modes = modes.map(|mode| CacheMode::parse(mode).expect("a mode"));
     let jobs = prop::collection::vec((0usize..6, any::<bool>()), 1..4);
     let values = (2usize..30, prop::sample::select(modes.to_vec()), 6000u64..14000, jobs);
     check(30, values, |(n, mode, kilobytes, jobs)| {

@@ -3,5 +3,6 @@
 mod alone;
 mod cache;
 mod pictures;
+mod plan;
 mod ranks;
 mod share;
