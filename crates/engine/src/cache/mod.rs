@@ -382,7 +382,8 @@ impl<W> Cache<W> {
         if others.filter(|(_, shelf)| shelf.form != Form::Encoded && !shelf.jobs.is_empty()).count() > 1 {
             return;
         }
-        let file = self.shelves.values_mut().find(|shelf| shelf.dataset == dataset && shelf.form == Form::Encoded);
+        let file =
+            self.shelves.values_mut().find(|shelf| shelf.dataset == dataset && shelf.form == Form::Encoded);
         if let Some(shelf) = file.filter(|shelf| shelf.only == 0) {
             shelf.drop_one(at);
         }

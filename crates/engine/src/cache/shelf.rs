@@ -359,8 +359,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_kept_and_closes_the_shelf() {
         let gauge: Arc<Gauge> = Arc::default();
-        let mut shelf: Shelf<u32> =
-            Shelf::new("data".into(), Form::Encoded, (3000, 3), false, gauge.clone());
+        let mut shelf: Shelf<u32> = Shelf::new("data".into(), Form::Encoded, (3000, 3), false, gauge.clone());
         let file = || Some(Arc::new(Kept::Encoded(vec![0; 1000])));
         shelf.set_target(2 * (1000 + OVERHEAD) + 500);
         for at in 0..3 {

@@ -488,11 +488,12 @@ impl JobState {
     ) -> Vec<Arc<Made>> {
         let Step { formed, others, pads } = step;
         let made_len = made.len();
-        let plan = Plan::new(&self.fields, made.len(), |field, sample| match (&own, &self.fields[field].shape) {
-            // What is shared has a size that does not vary.
-            (Some(_), Some(shape)) => shape.clone(),
-            _ => made[sample].values[field].shape(),
-        });
+        let plan =
+            Plan::new(&self.fields, made.len(), |field, sample| match (&own, &self.fields[field].shape) {
+                // What is shared has a size that does not vary.
+                (Some(_), Some(shape)) => shape.clone(),
+                _ => made[sample].values[field].shape(),
+            });
         let ragged = plan.columns.iter().find_map(|column| match &column.values {
             Values::Ragged(spans) if !self.spec.ragged => Some(spans),
             _ => None,
@@ -516,7 +517,10 @@ impl JobState {
         let run = run.id;
         let Some(slot) = self.take_slot(plan.bytes) else { unreachable!("a slot was free") };
         let label = Label {
-            names: made.iter().map(|made| own.as_ref().map_or(made.name, |own| own.name(made.name))).collect(),
+            names: made
+                .iter()
+                .map(|made| own.as_ref().map_or(made.name, |own| own.name(made.name)))
+                .collect(),
             valid: made.iter().enumerate().map(|(at, made)| made.valid && at + pads < made_len).collect(),
             positions: formed.positions,
             skipped: formed.skipped,

@@ -620,8 +620,9 @@ impl State {
 
 /// Makes a sample, or with [`OnError::Substitute`] one of its neighbours.
 fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
-    let Prepare { to, name, valid, substitute, room, mut pixels, spec, counters, kept, keep, fetched, .. } =
-        task;
+    let Prepare {
+        to, name, valid, substitute, room, mut pixels, spec, counters, kept, keep, fetched, ..
+    } = task;
     let mut failures = Vec::new();
     let mut made = None;
     let tries = if spec.on_error == OnError::Substitute { NEIGHBOURS } else { 0 };

@@ -242,8 +242,21 @@ impl State {
         }
         for (client, sum) in sums {
             let costs = self.planner.costs.entry(client).or_default();
-            let [reads, device, read, waited, decodes, decode, wholes, whole, copies, augment, given, finish, hits] =
-                sum;
+            let [
+                reads,
+                device,
+                read,
+                waited,
+                decodes,
+                decode,
+                wholes,
+                whole,
+                copies,
+                augment,
+                given,
+                finish,
+                hits,
+            ] = sum;
             learn(&mut costs.read_s, read - waited.min(read), reads - device.min(reads));
             learn(&mut costs.whole_s, whole, wholes);
             learn(&mut costs.crop_s, decode - whole.min(decode), decodes - wholes.min(decodes));
@@ -503,7 +516,10 @@ fn cover_first(load: &Load, split: Split) -> Split {
 
 impl Shared {
     /// Looks after the plan, now and then; the lock is free while it is solved.
-    pub(super) fn replan<'a>(&'a self, mut state: super::MutexGuard<'a, State>) -> super::MutexGuard<'a, State> {
+    pub(super) fn replan<'a>(
+        &'a self,
+        mut state: super::MutexGuard<'a, State>,
+    ) -> super::MutexGuard<'a, State> {
         let worked = (self.core_ns.get(), self.work_ns.get());
         let Some(problem) = state.review(&self.config, worked) else { return state };
         drop(state);

@@ -173,8 +173,7 @@ impl StreamState {
         Ok(StreamState {
             key,
             policy: Stream::new(spec.dataset.len(), 0, seed, clock).map_err(refused)?,
-            part: decoded
-                .then(|| Arc::new(Spec { recipe: spec.recipe.decoded_part(), ..(*spec).clone() })),
+            part: decoded.then(|| Arc::new(Spec { recipe: spec.recipe.decoded_part(), ..(*spec).clone() })),
             spec,
             dice: Dice::new(random.hash_one(2)),
             opened: Instant::now(),
@@ -410,7 +409,11 @@ impl StreamState {
             valid: true,
             substitute: self.failures.contains_key(&sample) && self.spec.on_error == OnError::Substitute,
             // What decoding may take is limited by the thread's scratch.
-            room: if self.key.decoded { u64::MAX } else { self.sample_bytes - (SLACK as u64).min(self.sample_bytes) },
+            room: if self.key.decoded {
+                u64::MAX
+            } else {
+                self.sample_bytes - (SLACK as u64).min(self.sample_bytes)
+            },
             pixels,
             spec: match (&self.part, seat) {
                 (Some(part), _) => part.clone(),

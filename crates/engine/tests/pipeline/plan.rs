@@ -124,8 +124,7 @@ fn what_cannot_be_augmented_is_told_by_name() {
     let text = r#"{"steps": [{"op": "random_crop", "height": 300, "width": 300}, {"op": "to_float", "scale": true}]}"#;
     let recipe = Recipe::from_json(text).expect("a recipe");
     let engine = Arc::new(Engine::new(Config::new(64 << 20, 2)));
-    let mut job =
-        engine.join(Spec { recipe, ..spec(20, Level::Decoded, 0.0, 0) }).expect("joined");
+    let mut job = engine.join(Spec { recipe, ..spec(20, Level::Decoded, 0.0, 0) }).expect("joined");
     job.start(0, &Received::default()).expect("started");
     let error = next(&mut job).expect_err("an image of 160 pixels has no crop of 300").to_string();
     assert!(error.contains("augment") && error.contains(".jpg"), "{error}");
