@@ -8,7 +8,7 @@ use forebay_recipe::{CopyName, Decode, Drawn, Op, Recipe, Rect};
 
 use crate::augment::{Augmenter, Head};
 use crate::batch::Value;
-use crate::cache::{Decoded, From, Keep, Kept, NO_SHELF};
+use crate::cache::{Decoded, Form, Forms, From, Keep, Kept, NO_SHELF};
 use crate::counters::{CoreTime, Counters};
 use crate::decode::{Decoder, Header, Pixels};
 use crate::error::{Fault, Stage};
@@ -56,12 +56,9 @@ pub(crate) struct Order<'a> {
 impl Order<'_> {
     /// Whether the decoded form itself is wanted, for jobs to make copies of.
     fn is_form(&self) -> bool {
-        self.keep.iter().any(|keep| matches!(keep, Keep::Decoded(NO_SHELF, _)))
+        self.keep.iter().any(|keep| keep.shelf() == NO_SHELF)
     }
 }
-
-/// For each shelf that was to keep something, what it gets.
-type Forms = Vec<(u64, Option<Arc<Kept>>)>;
 
 /// Where and why it failed.
 type Failed = (Stage, Fault);
@@ -169,7 +166,7 @@ impl Preparer {
         };
         for keep in keep {
             if let Keep::Encoded(shelf) = keep {
-                keeping.push((*shelf, Some(Arc::new(Kept::Encoded(bytes.to_vec())))));
+                keeping.push((*shelf, Some(Arc::new(Kept::Encoded(bytes.to_vec()))), None));
             }
         }
         let made = self.decode(order, bytes, &mut keeping, out);
@@ -222,7 +219,7 @@ impl Preparer {
         let image = self.augment(order, &form, own, &drawn, out)?;
         order.counters.preparations.add(u64::from(image.is_some() && !order.is_form()));
         let shelf = order.keep.iter().find_map(|keep| match keep {
-            Keep::Decoded(shelf, _) => Some((*shelf, Some(form.clone()))),
+            Keep::Decoded(Form { shelf, .. }) => Some((*shelf, Some(form.clone()), None)),
             Keep::Encoded(_) => None,
         });
         Ok(Prepared { drawn, image, kept: shelf.into_iter().collect() })
@@ -243,7 +240,21 @@ impl Preparer {
         // Coins first: they say which pixels are needed.
         let augment = |fault| (Stage::Augment, fault);
         let drawn = recipe.draw(name, width, height).map_err(|e| augment(e.into()))?;
-        let wanted = keep.iter().any(|keep| matches!(keep, Keep::Decoded(..)));
+        let density = |recipe: &Recipe| {
+            let (height, width) = recipe.decoded_size().unwrap_or((height, width));
+            bytes.len() as f32 / (width as f32 * height as f32 * 3.0)
+        };
+        let wanted = keep.iter().any(|keep| match keep {
+            Keep::Decoded(form) => density(&form.recipe) >= form.least,
+            Keep::Encoded(_) => false,
+        });
+        for keep in keep {
+            if let Keep::Decoded(Form { shelf, recipe, .. }) = keep
+                && !wanted
+            {
+                keeping.push((*shelf, None, Some(density(recipe))));
+            }
+        }
         let whole =
             if wanted { self.decode_whole(order, bytes, &header, &drawn, start, keeping) } else { Ok(None) };
         // What the copy itself needs may be less, and in order; else it fails by itself.
@@ -289,11 +300,11 @@ impl Preparer {
         }
         let mut forms: Vec<(u64, &Recipe, Vec<Op>)> = Vec::new();
         for keep in order.keep {
-            let Keep::Decoded(shelf, recipe) = keep else { continue };
+            let Keep::Decoded(Form { shelf, recipe, .. }) = keep else { continue };
             match recipe.draw_prefix(order.name, width, height) {
                 Ok(ops) => forms.push((*shelf, recipe, ops)),
                 // Another recipe does not fit this image: its own job is told.
-                Err(_) => keeping.push((*shelf, None)),
+                Err(_) => keeping.push((*shelf, None, None)),
             }
         }
         let denominator = denominator(order.recipe, &head);
@@ -305,6 +316,7 @@ impl Preparer {
         let decoded = self.decoder.decode(bytes, header, region, denominator, self.limit / 2, &mut pixels);
         let denominator = decoded.map_err(|fault| (Stage::Decode, fault))?;
         let start = count_decode(order.counters, &pixels, start, true);
+        let density = |image: &Pixels| Some(bytes.len() as f32 / (image.capacity() as f32).max(1.0));
         let mut mine = None;
         // All forms together take no more than a decoded image may.
         let mut room = self.limit / 2;
@@ -313,6 +325,7 @@ impl Preparer {
             let (head, rest) = Head::fold(width, height, ops);
             let mut image = Pixels::default();
             let run = self.augmenter.run(&pixels, denominator, &head, rest, self.limit / 8, room, &mut image);
+            let dense = density(&image);
             let kept = run.is_ok().then(|| {
                 room -= (image.capacity() as u64).min(room);
                 Arc::new(Kept::Decoded(Decoded { size: (width, height), pixels: image }))
@@ -320,15 +333,16 @@ impl Preparer {
             if recipe.decodes_as(order.recipe) {
                 mine = kept.clone();
             }
-            keeping.push((*shelf, kept));
+            keeping.push((*shelf, kept, dense));
         }
         if own {
+            let dense = density(&pixels);
             let kept = Arc::new(Kept::Decoded(Decoded { size: (width, height), pixels }));
             for (shelf, recipe, _) in forms.iter().filter(|(_, _, ops)| plain(ops)) {
                 if recipe.decodes_as(order.recipe) {
                     mine = Some(kept.clone());
                 }
-                keeping.push((*shelf, Some(kept.clone())));
+                keeping.push((*shelf, Some(kept.clone()), dense));
             }
         } else {
             self.decoded = pixels;

@@ -20,7 +20,7 @@ use forebay_recipe::{Decode, Recipe};
 use crate::counters::Gauge;
 use crate::storage::Dataset;
 use crate::{Error, Result};
-use shelf::{Form, Shelf, Use};
+use shelf::{Kind, Shelf, Use};
 
 /// Pools keep at least this part of what jobs leave, if they can use it.
 const POOLS: u64 = 8;
@@ -113,8 +113,31 @@ pub(crate) enum Keep {
     /// The bytes.
     Encoded(u64),
     /// The result of the deterministic steps of a recipe.
-    Decoded(u64, Arc<Recipe>),
+    Decoded(Form),
 }
+
+/// A decoded form that is to be kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Form {
+    /// By which shelf; [`NO_SHELF`] where whoever wants it keeps it.
+    pub(crate) shelf: u64,
+    /// Made by the deterministic steps of this recipe.
+    pub(crate) recipe: Arc<Recipe>,
+    /// Not if there are fewer bytes of file for a byte of it: others save more time with its room.
+    pub(crate) least: f32,
+}
+
+impl Keep {
+    /// The shelf that it is for.
+    pub(crate) fn shelf(&self) -> u64 {
+        match self {
+            Keep::Encoded(shelf) | Keep::Decoded(Form { shelf, .. }) => *shelf,
+        }
+    }
+}
+
+/// For each shelf that was to keep something, what it gets, and for pixels the bytes of file for each byte of them.
+pub(crate) type Forms = Vec<(u64, Option<Arc<Kept>>, Option<f32>)>;
 
 /// What a copy is made from, if not from the file.
 #[derive(Debug)]
@@ -169,9 +192,9 @@ impl<W> Cache<W> {
     pub(crate) fn join(&mut self, dataset: &Dataset, recipe: &Recipe, level: Level, samples: u64) -> Ticket {
         let parts = dataset.parts().iter().map(|folder| {
             let part = samples.min(folder.len());
-            let encoded = self.shelf(folder.identity(), Form::Encoded, folder.bytes(), folder.len());
+            let encoded = self.shelf(folder.identity(), Kind::Encoded, folder.bytes(), folder.len());
             let decoded = (level >= Level::Decoded && recipe.has_decoded()).then(|| {
-                let form = Form::Decoded {
+                let form = Kind::Decoded {
                     fingerprint: recipe.decoded_fingerprint(),
                     recipe: recipe.clone().into(),
                 };
@@ -189,7 +212,7 @@ impl<W> Cache<W> {
         Ticket { parts, checked: dataset.parts().iter().map(|folder| Checked::new(folder.len())).collect() }
     }
 
-    fn shelf(&mut self, dataset: &str, form: Form, bytes: u64, samples: u64) -> u64 {
+    fn shelf(&mut self, dataset: &str, form: Kind, bytes: u64, samples: u64) -> u64 {
         let known = self.shelves.iter().find(|(_, shelf)| shelf.dataset == dataset && shelf.form == form);
         if let Some((&id, _)) = known {
             return id;
@@ -300,7 +323,7 @@ impl<W> Cache<W> {
         match self.shelves.get_mut(&id).filter(|_| wanted) {
             Some(shelf) => {
                 shelf.begin(at);
-                vec![Keep::Decoded(id, recipe)]
+                vec![Keep::Decoded(Form { shelf: id, recipe, least: shelf.least() })]
             }
             None => Vec::new(),
         }
@@ -321,7 +344,7 @@ impl<W> Cache<W> {
                     && recipe.decode() == Decode::Exact;
             if fits && matches!(shelf.look(at), Use::Wanted) {
                 shelf.begin(at);
-                keep.push(Keep::Decoded(other, recipe));
+                keep.push(Keep::Decoded(Form { shelf: other, recipe, least: shelf.least() }));
             }
         }
         keep
@@ -335,10 +358,11 @@ impl<W> Cache<W> {
     }
 
     /// Books what a thread made of a sample for the shelves that `kept` names; gives back who waited.
-    pub(crate) fn settle(&mut self, at: u64, kept: Vec<(u64, Option<Arc<Kept>>)>) -> Vec<W> {
+    pub(crate) fn settle(&mut self, at: u64, kept: Forms) -> Vec<W> {
         let mut waited = Vec::new();
-        for (id, kept) in kept {
+        for (id, kept, density) in kept {
             let Some(shelf) = self.shelves.get_mut(&id) else { continue };
+            density.into_iter().for_each(|density| shelf.saw(density));
             let (who, kept) = shelf.settle(at, kept);
             waited.extend(who);
             self.stale |= shelf.has_learnt();
@@ -374,16 +398,16 @@ impl<W> Cache<W> {
     /// The pixels of a sample are kept: its file goes if only they were made from it.
     fn replace_file(&mut self, id: u64, at: u64) {
         let (dataset, pixels) = match self.shelves.get(&id) {
-            Some(shelf) if shelf.form != Form::Encoded => (shelf.dataset.clone(), shelf.bytes()),
+            Some(shelf) if shelf.form != Kind::Encoded => (shelf.dataset.clone(), shelf.bytes()),
             _ => return,
         };
         debug_assert!(pixels > 0, "something was kept");
         let others = self.shelves.iter().filter(|(_, shelf)| shelf.dataset == dataset);
-        if others.filter(|(_, shelf)| shelf.form != Form::Encoded && !shelf.jobs.is_empty()).count() > 1 {
+        if others.filter(|(_, shelf)| shelf.form != Kind::Encoded && !shelf.jobs.is_empty()).count() > 1 {
             return;
         }
         let file =
-            self.shelves.values_mut().find(|shelf| shelf.dataset == dataset && shelf.form == Form::Encoded);
+            self.shelves.values_mut().find(|shelf| shelf.dataset == dataset && shelf.form == Kind::Encoded);
         if let Some(shelf) = file.filter(|shelf| shelf.only == 0) {
             shelf.drop_one(at);
         }
@@ -406,7 +430,7 @@ impl<W> Cache<W> {
         };
         // Small sets first: they serve most samples with their bytes. What no job uses comes last.
         let mut order: Vec<(bool, bool, u64, u64)> = (self.shelves.iter())
-            .map(|(&id, shelf)| (shelf.jobs.is_empty(), shelf.form == Form::Encoded, shelf.need(), id))
+            .map(|(&id, shelf)| (shelf.jobs.is_empty(), shelf.form == Kind::Encoded, shelf.need(), id))
             .collect();
         order.sort_unstable();
         let mut served: Vec<(String, bool)> = Vec::new();
@@ -516,7 +540,7 @@ impl<W> Cache<W> {
     /// Bytes of files and of pixels that are kept.
     pub(crate) fn facts(&self) -> [u64; 2] {
         let held = |encoded: bool| {
-            let some = self.shelves.values().filter(|shelf| (shelf.form == Form::Encoded) == encoded);
+            let some = self.shelves.values().filter(|shelf| (shelf.form == Kind::Encoded) == encoded);
             some.map(Shelf::bytes).sum()
         };
         [held(true), held(false)]

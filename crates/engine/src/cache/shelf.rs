@@ -12,6 +12,8 @@ use crate::decode::{Pixels, SLACK};
 const ENOUGH: u64 = 32;
 /// What a kept sample costs beside its bytes.
 const OVERHEAD: u64 = 128;
+/// Densities that are remembered.
+const SOME: usize = 256;
 /// Pixels are hardly less than so many times as large as their file. What is not even begun teaches nothing, so
 /// until some were seen the guess is a low one.
 const SWELL: u64 = 3;
@@ -45,25 +47,25 @@ impl Kept {
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Form {
+pub(super) enum Kind {
     Encoded,
     Decoded { fingerprint: String, recipe: Arc<Recipe> },
 }
 
-impl Form {
+impl Kind {
     pub(super) fn recipe(&self) -> Option<Arc<Recipe>> {
         match self {
-            Form::Encoded => None,
-            Form::Decoded { recipe, .. } => Some(recipe.clone()),
+            Kind::Encoded => None,
+            Kind::Decoded { recipe, .. } => Some(recipe.clone()),
         }
     }
 }
 
-impl PartialEq for Form {
+impl PartialEq for Kind {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Form::Encoded, Form::Encoded) => true,
-            (Form::Decoded { fingerprint: a, .. }, Form::Decoded { fingerprint: b, .. }) => a == b,
+            (Kind::Encoded, Kind::Encoded) => true,
+            (Kind::Decoded { fingerprint: a, .. }, Kind::Decoded { fingerprint: b, .. }) => a == b,
             _ => false,
         }
     }
@@ -113,7 +115,7 @@ pub(super) enum Use {
 #[derive(Debug)]
 pub(super) struct Shelf<W> {
     pub(super) dataset: String,
-    pub(super) form: Form,
+    pub(super) form: Kind,
     /// For each job that uses it, how many samples it takes in an epoch.
     pub(super) jobs: Vec<u64>,
     /// A job has left that took only some samples: others may need the room of those.
@@ -133,13 +135,16 @@ pub(super) struct Shelf<W> {
     used: Option<Used>,
     /// Samples seen and their bytes.
     seen: (u64, u64),
+    /// Bytes of file for a byte of this form, of some samples, sorted; and how many were seen.
+    densities: Vec<f32>,
+    dense: u64,
     gauge: Arc<Gauge>,
 }
 
 impl<W> Shelf<W> {
     pub(super) fn new(
         dataset: String,
-        form: Form,
+        form: Kind,
         (encoded, samples): (u64, u64),
         lru: bool,
         gauge: Arc<Gauge>,
@@ -159,6 +164,8 @@ impl<W> Shelf<W> {
             full: false,
             used: lru.then(Used::default),
             seen: (0, 0),
+            densities: Vec::new(),
+            dense: 0,
             gauge,
         }
     }
@@ -187,7 +194,7 @@ impl<W> Shelf<W> {
             |bytes: u64| (u128::from(bytes) * u128::from(used) / u128::from(self.samples.max(1))) as u64;
         let fixed = self.form.recipe().and_then(|recipe| recipe.decoded_size());
         let need = match (&self.form, fixed) {
-            (Form::Encoded, _) => part(self.encoded) + used * OVERHEAD,
+            (Kind::Encoded, _) => part(self.encoded) + used * OVERHEAD,
             (_, Some((height, width))) => {
                 let pixels = u64::from(height) * u64::from(width) * 3 + SLACK as u64 + OVERHEAD;
                 return used.saturating_mul(pixels);
@@ -228,6 +235,33 @@ impl<W> Shelf<W> {
             None if !self.full && self.bytes < self.target => Use::Wanted,
             None => Use::Closed,
         }
+    }
+
+    /// Learns how many bytes of file there were for a byte of a sample's pixels. Decoding takes time for both, reading
+    /// for the file: the more there are, the more time a byte of pixels saves.
+    pub(super) fn saw(&mut self, density: f32) {
+        self.dense += 1;
+        // Of all that were seen, some: each with less and less weight would forget the first.
+        if self.densities.len() >= SOME {
+            let step = self.dense / SOME as u64;
+            if !self.dense.is_multiple_of(step.max(1)) {
+                return;
+            }
+            self.densities.remove((self.dense / step.max(1)) as usize * 37 % SOME);
+        }
+        let at = self.densities.partition_point(|other| *other < density);
+        self.densities.insert(at, density);
+    }
+
+    /// Below which density a sample is not kept: what is above it fills the room.
+    pub(super) fn least(&self) -> f32 {
+        let part = self.target as f64 / self.need().max(1) as f64;
+        // A little more than fits: the part is known from some samples only.
+        let part = part * 1.1 + 0.02;
+        if part >= 1.0 || self.densities.len() < SOME / 4 || self.used.is_some() {
+            return 0.0;
+        }
+        self.densities[((1.0 - part) * self.densities.len() as f64) as usize]
     }
 
     /// A sample is used.
@@ -359,7 +393,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_not_kept_and_closes_the_shelf() {
         let gauge: Arc<Gauge> = Arc::default();
-        let mut shelf: Shelf<u32> = Shelf::new("data".into(), Form::Encoded, (3000, 3), false, gauge.clone());
+        let mut shelf: Shelf<u32> = Shelf::new("data".into(), Kind::Encoded, (3000, 3), false, gauge.clone());
         let file = || Some(Arc::new(Kept::Encoded(vec![0; 1000])));
         shelf.set_target(2 * (1000 + OVERHEAD) + 500);
         for at in 0..3 {
@@ -383,7 +417,7 @@ mod tests {
 
     #[test]
     fn what_was_used_least_recently_goes() {
-        let mut shelf: Shelf<u32> = Shelf::new("data".into(), Form::Encoded, (9000, 9), true, Arc::default());
+        let mut shelf: Shelf<u32> = Shelf::new("data".into(), Kind::Encoded, (9000, 9), true, Arc::default());
         shelf.set_target(2 * (1000 + OVERHEAD));
         for at in [0, 1, 0, 2] {
             if matches!(shelf.look(at), Use::Kept(_)) {

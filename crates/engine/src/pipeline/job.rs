@@ -14,7 +14,7 @@ use super::run::{Failure, Feeding, Filling, Label, Made, Own, Run, Source};
 use super::spec::{MIN_SLOTS, OnError, Share, Spec};
 use crate::Error;
 use crate::batch::{Finisher, Plan};
-use crate::cache::{From, Keep, Kept, Ticket};
+use crate::cache::{Forms, From, Keep, Ticket};
 use crate::counters::{Counters, Gauge};
 use crate::decode::{Pixels, SLACK};
 use crate::error::{Fault, Stage};
@@ -75,7 +75,7 @@ pub(super) struct Outcome {
     pub(super) made: Result<Arc<Made>, Pixels>,
     /// The sample in its folder, and what its shelves get of it.
     pub(super) at: u64,
-    pub(super) kept: Vec<(u64, Option<Arc<Kept>>)>,
+    pub(super) kept: Forms,
 }
 
 #[derive(Debug)]

@@ -37,7 +37,7 @@ use forebay_arena::Room;
 use forebay_recipe::CopyName;
 
 use crate::batch::{Finisher, Image, Value};
-use crate::cache::{Cache, Keep, Look, NO_SHELF};
+use crate::cache::{Cache, Look, NO_SHELF};
 use crate::counters::{CoreTime, Counter, Gauge};
 use crate::error::{Fault, Stage};
 use crate::prepare::{self, Prepared, Preparer};
@@ -673,9 +673,9 @@ fn prepare(preparer: &mut Preparer, task: Prepare) -> Outcome {
     };
     // Who waits is told also where nothing came of it.
     for keep in keep {
-        let (Keep::Encoded(shelf) | Keep::Decoded(shelf, _)) = keep;
-        if shelf != NO_SHELF && kept.iter().all(|(other, _)| *other != shelf) {
-            kept.push((shelf, None));
+        let shelf = keep.shelf();
+        if shelf != NO_SHELF && kept.iter().all(|(other, ..)| *other != shelf) {
+            kept.push((shelf, None, None));
         }
     }
     Outcome { to, failures, made, at, kept }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use forebay_policy::plan::{self, Job as Draws, Load, Machine, Plan, Split};
+use forebay_policy::plan::{self, Job as Draws, Load, Machine, Options, Plan, Split};
 use forebay_policy::share::{Level, Order};
 use serde::Serialize;
 
@@ -124,6 +124,8 @@ pub(super) struct Problem {
     loads: Vec<Load>,
     /// Whether each load reads from a device.
     cold: Vec<bool>,
+    /// Whether one of them has a pool of decoded samples.
+    window: bool,
     now: Vec<Split>,
 }
 
@@ -342,6 +344,7 @@ impl State {
             clients: Vec::new(),
             loads: Vec::new(),
             cold: Vec::new(),
+            window: self.streams.values().any(super::StreamState::is_decoded),
             now: Vec::new(),
         };
         for &client in self.served.keys() {
@@ -362,11 +365,10 @@ impl State {
                 Client::Job(_) => None,
             };
             let draws = jobs.iter().filter(|job| job.spec.rank == 0 || stream.is_none()).map(|job| {
-                let shares = job.spec.sharing().filter(|_| stream.is_some());
-                let level = match shares {
-                    Some(sharing) if sharing.order == Order::Strict => sharing.level.min(Level::Decoded),
-                    Some(sharing) => sharing.level,
-                    None => Level::Decoded,
+                // Who has copies of its own has what is kept in common with others.
+                let level = match job.spec.sharing().filter(|_| stream.is_some()) {
+                    Some(sharing) if sharing.order != Order::Strict => sharing.level,
+                    _ => job.spec.level().min(Level::Decoded),
                 };
                 let demand = job.seat.and_then(|(_, bit)| stream?.demand(bit));
                 Draws { demand: demand.filter(|rate| *rate > 0.0), finish_s, level }
@@ -487,15 +489,17 @@ impl Problem {
     /// Solves it.
     pub(super) fn solve(self) -> Result<Solution, String> {
         let failed = |error: plan::PlanError| error.to_string();
-        let mut best = plan::bottleneck(&self.machine, &self.loads).map_err(failed)?;
+        let options = Options { window: self.window };
+        let mut best = plan::bottleneck_with(&self.machine, &self.loads, options).map_err(failed)?;
         for (at, split) in best.splits.iter_mut().enumerate() {
             // One job never reads a device more than a cache of files would.
             if self.cold[at] && self.loads[at].jobs.len() == 1 {
                 *split = cover_first(&self.loads[at], *split);
             }
         }
-        let best = plan::predict(&self.machine, &self.loads, &best.splits).map_err(failed)?;
-        let before = plan::predict(&self.machine, &self.loads, &self.now).map_err(failed)?.total();
+        let predict = |splits: &[Split]| plan::predict_with(&self.machine, &self.loads, splits, options);
+        let best = predict(&best.splits).map_err(failed)?;
+        let before = predict(&self.now).map_or(0.0, |plan| plan.total());
         Ok(Solution { problem: self, before, plan: best })
     }
 }

@@ -17,7 +17,7 @@ use forebay_recipe::CopyName;
 use super::job::{JobState, Outcome, Prepare, Step, To};
 use super::run::{Failure, Made, Own, Source};
 use super::spec::{OnError, Sharing, Spec};
-use crate::cache::{Keep, NO_SHELF, Ticket};
+use crate::cache::{Form, Keep, NO_SHELF, Ticket};
 use crate::counters::{Counters, Gauge};
 use crate::decode::{Pixels, SLACK};
 use crate::error::{Fault, Stage};
@@ -133,6 +133,7 @@ pub(super) struct StreamState {
     spec: Arc<Spec>,
     /// Where the pool is of decoded samples: the spec with the steps of these alone.
     part: Option<Arc<Spec>>,
+    form: Option<Form>,
     policy: Stream,
     dice: Dice,
     opened: Instant,
@@ -169,11 +170,17 @@ impl StreamState {
                 6 * bytes / spec.dataset.len().max(1) + SLACK as u64
             }
         };
-        let decoded = key.decoded;
+        let part =
+            key.decoded.then(|| Arc::new(Spec { recipe: spec.recipe.decoded_part(), ..(*spec).clone() }));
         Ok(StreamState {
             key,
             policy: Stream::new(spec.dataset.len(), 0, seed, clock).map_err(refused)?,
-            part: decoded.then(|| Arc::new(Spec { recipe: spec.recipe.decoded_part(), ..(*spec).clone() })),
+            form: part.as_ref().map(|part| Form {
+                shelf: NO_SHELF,
+                recipe: part.recipe.clone().into(),
+                least: 0.0,
+            }),
+            part,
             spec,
             dice: Dice::new(random.hash_one(2)),
             opened: Instant::now(),
@@ -364,6 +371,11 @@ impl StreamState {
         self.spec.dataset.len().saturating_mul(self.sample_bytes)
     }
 
+    /// Whether its pool is of decoded samples.
+    pub(super) fn is_decoded(&self) -> bool {
+        self.key.decoded
+    }
+
     /// Bytes that the pool may hold.
     pub(super) fn bytes(&self) -> u64 {
         self.room
@@ -423,7 +435,7 @@ impl StreamState {
             counters,
             ticket,
             kept: None,
-            keep: self.part.iter().map(|part| Keep::Decoded(NO_SHELF, part.recipe.clone().into())).collect(),
+            keep: self.form.iter().cloned().map(Keep::Decoded).collect(),
             fetched: None,
         })
     }
