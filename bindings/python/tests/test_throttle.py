@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from daemons import program
 from pictures import folder
 
