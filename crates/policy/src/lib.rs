@@ -10,6 +10,7 @@ mod dice;
 mod order;
 mod permute;
 mod picks;
+pub mod plan;
 mod positions;
 mod received;
 pub mod share;
