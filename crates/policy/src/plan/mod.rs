@@ -1,16 +1,32 @@
 //! How memory is split between forms, and what that gives: the plan.
 //!
+//! [`bottleneck`] finds the best split by a small linear program over what the machine has and what its streams
+//! cost. [`predict`] says what a given split gives, [`prices`] what one unit more of something would buy.
+//! [`seneca`] is the published model, to compare with; [`platforms`] holds the machines it was published for.
 //! Figures come from a [`profile::Profile`]. Everything is a function of its arguments.
 //!
 //! A *take* is a sample fetched for preparing: from pixels that are kept, from kept bytes of its file, or from
 //! storage. A copy is made from each take and delivered to one job, or to all jobs that share copies.
 
+mod bottleneck;
+pub mod density;
+mod model;
+pub mod platforms;
+mod price;
 pub mod profile;
+mod search;
+pub mod seneca;
 pub mod waste;
+
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 
 use crate::share::Level;
+
+pub use bottleneck::{bottleneck, bottleneck_with, predict, predict_with};
+pub use price::{Prices, prices};
 
 /// What the machine has. In files an absent figure is one that does not bind.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -214,6 +230,51 @@ pub enum PlanError {
     /// The solver gave up, which it does only for figures of very different size.
     #[error("the linear program was not solved: check the profile for figures that are far off")]
     Solver(#[source] microlp::Error),
+}
+
+impl Machine {
+    pub(crate) fn check(&self) -> Result<(), PlanError> {
+        let figures = [
+            ("cores", self.cores),
+            ("storage_bytes", self.storage_bytes),
+            ("storage_requests", self.storage_requests),
+            ("link_bytes", self.link_bytes),
+        ];
+        figures.into_iter().try_for_each(|(what, value)| {
+            check(what, value, value > 0.0 && !value.is_nan(), "must be above 0")
+        })
+    }
+}
+
+impl Load {
+    pub(crate) fn check(&self, stream: usize) -> Result<(), PlanError> {
+        let name = |what: &str| format!("stream {stream}: {what}");
+        check(&name("samples"), self.samples as f64, self.samples > 0, "must be above 0")?;
+        let whole = |value: f64| value > 0.0 && value.is_finite();
+        check(&name("encoded"), self.encoded, whole(self.encoded), "must be above 0")?;
+        check(&name("mixing"), self.mixing, (0.0..=1.0).contains(&self.mixing), "must be 0 to 1")?;
+        for (what, value) in [
+            ("decoded", self.decoded),
+            ("augmented", self.augmented),
+            ("read_s", self.read_s),
+            ("decode_s", self.decode_s),
+            ("augment_s", self.augment_s),
+        ] {
+            check(&name(what), value, value >= 0.0 && value.is_finite(), "must be 0 or more")?;
+        }
+        for job in &self.jobs {
+            let finish = job.finish_s >= 0.0 && job.finish_s.is_finite();
+            check(&name("finish_s"), job.finish_s, finish, "must be 0 or more")?;
+            if let Some(demand) = job.demand {
+                check(&name("demand"), demand, whole(demand), "must be above 0; leave it out for no limit")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check(what: &str, value: f64, sound: bool, must: &'static str) -> Result<(), PlanError> {
+    if sound { Ok(()) } else { Err(PlanError::Wrong { what: what.to_owned(), value, must }) }
 }
 
 /// A figure that may be without limit: infinite here, absent in files.
