@@ -8,6 +8,8 @@
 //! maker alone can change, and a [`View`] is the borrower's private mapping of it, in which a borrower may
 //! write without anybody else seeing it. Such memory has no limit of its own and belongs to no process
 //! when it runs out, so [`Room`] is asked before each one is made.
+//!
+//! With the feature `bench` there is also a simulated slow device that processes share, `throttle`.
 
 mod buffer;
 mod cut;
@@ -16,6 +18,8 @@ mod map;
 mod pages;
 mod room;
 mod slot;
+#[cfg(feature = "bench")]
+pub mod throttle;
 mod view;
 
 pub use buffer::{Buffer, Refused};

@@ -9,6 +9,7 @@ use crate::augment::{Augmenter, Head};
 use crate::batch::Finisher;
 use crate::decode::{Decoder, Pixels};
 use crate::error::{Fault, Stage};
+use crate::storage::throttle;
 use crate::{Error, Result};
 
 /// Reads every file once on `threads` threads; prepares and finishes it into a buffer that is reused, or
@@ -76,7 +77,9 @@ impl Buffers {
         use std::io::Read;
         let limit = 1 << 30;
         self.encoded.clear();
-        std::fs::File::open(path)?.read_to_end(&mut self.encoded)?;
+        let mut file = std::fs::File::open(path)?;
+        throttle::wait(&file.metadata()?)?;
+        file.read_to_end(&mut self.encoded)?;
         let header = self.decoder.header(&self.encoded)?;
         let (width, height) = header.size();
         if decode_only {

@@ -4,7 +4,7 @@
 //! bench live side by side in one run, take turns in short rounds in a random order, and are compared
 //! round by round. `single`, `sharing` and `neighbours` hold the sequences; `script` is a loader in a
 //! Python process, `jobs` several, `window` what they were given in a time, `stat` the numbers, `report`
-//! and `plot` what the user sees.
+//! and `plot` what the user sees. `throttle` is a slow device for all of them.
 
 mod data;
 mod jobs;
@@ -18,6 +18,7 @@ mod sharing;
 mod side;
 mod single;
 mod stat;
+mod throttle;
 mod window;
 
 use anyhow::Result;
@@ -40,6 +41,8 @@ enum Which {
     Sharing(sharing::Sharing),
     /// One training job beside a slow one, and beside one that stands still: what that costs it.
     Neighbours(neighbours::Neighbours),
+    /// A simulated slow device that all loaders obey: make one, or check that it gives what it says.
+    Throttle(throttle::Check),
 }
 
 impl Bench {
@@ -50,6 +53,7 @@ impl Bench {
             Which::Single(single) => single.run(),
             Which::Sharing(sharing) => sharing.run(),
             Which::Neighbours(neighbours) => neighbours.run(),
+            Which::Throttle(check) => check.run(),
         }
     }
 }

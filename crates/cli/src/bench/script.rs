@@ -1,7 +1,7 @@
 //! A loader in a Python process: [`Python`].
 //!
-//! Its script has three parts in one file: the protocol (`sides/protocol.py`), the side, and the commands
-//! of the bench. It lives as long as the bench wants turns of it and speaks a line protocol.
+//! Its script has four parts in one file: the protocol (`sides/protocol.py`), the throttle, the side, and
+//! the commands of the bench. It lives as long as the bench wants turns of it and speaks a line protocol.
 
 use std::path::Path;
 use std::time::Duration;
@@ -39,6 +39,8 @@ pub(crate) struct Config<'a> {
     pub(crate) jobs: usize,
     /// Whether Forebay keeps decoded images.
     pub(crate) keep: bool,
+    /// The simulated device that its reads wait for.
+    pub(crate) throttle: Option<&'a Path>,
 }
 
 impl<'a> Config<'a> {
@@ -56,6 +58,7 @@ impl<'a> Config<'a> {
             output,
             jobs: 1,
             keep: false,
+            throttle: None,
         }
     }
 }
@@ -84,7 +87,8 @@ pub(crate) struct Python(Worker);
 impl Python {
     /// Starts the process with the protocol and `parts`; [`Python::wait`] says whether it can run.
     pub(crate) fn open(python: &Path, parts: &[&str], config: &Config<'_>) -> Result<Self> {
-        let whole = [include_str!("sides/protocol.py"), &parts.join("\n\n")].concat();
+        let (protocol, throttle) = (include_str!("sides/protocol.py"), include_str!("sides/throttle.py"));
+        let whole = [protocol, throttle, &parts.join("\n\n")].join("\n\n");
         Ok(Self(Worker::open(python, &whole, config)?))
     }
 

@@ -10,6 +10,7 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use super::index::Index;
 use super::scan::{join, mtime_ns, scan};
+use super::throttle;
 use crate::error::Fault;
 use crate::{Error, Result};
 
@@ -30,6 +31,7 @@ pub struct Folder {
 impl Folder {
     /// Opens `root`, from its index when folders have not changed since, else by a scan.
     pub fn open(root: &Path, threads: usize, progress: &(dyn Fn(u64) + Sync)) -> Result<Self> {
+        throttle::check()?;
         let root = fs::canonicalize(root).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => {
                 Error::NotFound(format!("No such file or directory: '{}'", root.display()))
@@ -141,6 +143,7 @@ impl Folder {
         if size > limit {
             return Err(Fault::TooLarge { need: size, allowed: limit });
         }
+        throttle::wait(&meta)?;
         let size = size as usize;
         if into.len() < size {
             into.resize(size, 0);

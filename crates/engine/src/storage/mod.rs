@@ -8,6 +8,7 @@ mod dataset;
 mod folder;
 mod index;
 mod scan;
+pub(crate) mod throttle;
 
 pub use dataset::Dataset;
 pub use folder::{Folder, cache_dir};

@@ -1,5 +1,7 @@
 # NVIDIA DALI on the CPU: its fused decoder reads only the drawn crop.
 
+OBEYS = False
+
 
 def prepare():
     import nvidia.dali

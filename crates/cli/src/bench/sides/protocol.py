@@ -23,6 +23,12 @@ ADDRESS = None
 KEEP = False
 # Whether a process has only one turn.
 FRESH = False
+# Whether its reads go through Python or torchvision, so that a throttle can slow them down.
+OBEYS = True
+
+# A throttle is told by the bench, or stands in the environment already.
+if CONFIG["throttle"]:
+    os.environ["FOREBAY_THROTTLE"] = CONFIG["throttle"]
 
 _replies = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)
@@ -65,8 +71,14 @@ def check(images):
 
 def serve(**commands):
     """Prepares, then answers commands."""
+    throttled = os.environ.get("FOREBAY_THROTTLE")
+    if throttled and not OBEYS:
+        reply(error="its own file readers would not obey the throttle")
+        return
     try:
         version = prepare()
+        if throttled:
+            patch(DATA, CACHE)
     except ImportError as error:
         reply(missing=str(error))
         return
