@@ -4,7 +4,7 @@ use std::env;
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,20 +28,30 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts this very program as a daemon, which may keep decoded images, and waits until it listens.
-    pub(crate) fn open(memory: u64, threads: usize, keep: bool) -> Result<Self> {
-        Self::run(env::current_exe().context("cannot find this program")?, memory, threads, keep)
+    /// Starts this very program as a daemon, which keeps what `cache` says and reads from a simulated device if
+    /// there is one, and waits until it listens.
+    pub(crate) fn open(memory: u64, threads: usize, cache: &str, throttle: Option<&Path>) -> Result<Self> {
+        let program = env::current_exe().context("cannot find this program")?;
+        Self::run(program, memory, threads, cache, throttle)
     }
 
-    fn run(program: PathBuf, memory: u64, threads: usize, keep: bool) -> Result<Self> {
+    fn run(
+        program: PathBuf,
+        memory: u64,
+        threads: usize,
+        cache: &str,
+        throttle: Option<&Path>,
+    ) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("forebay-").tempdir()?;
         let socket = folder.path().join("socket");
+        let throttle = throttle.map(|file| ("FOREBAY_THROTTLE", file));
         let child = Command::new(&program)
+            .envs(throttle)
             .arg("serve")
             .arg("--socket")
             .arg(&socket)
             .args(["--memory", &memory.to_string(), "--threads", &threads.to_string()])
-            .args(["--cache", if keep { "auto" } else { "off" }])
+            .args(["--cache", cache])
             // If this program is killed its jobs end, and after them the daemon.
             .args(["--idle-exit", IDLE])
             .stdin(Stdio::null())
@@ -116,7 +126,7 @@ mod tests {
         let program = folder.path().join("program");
         fs::write(&program, "#!/bin/sh\necho \"error: no $1\" >&2\nexit 2\n").unwrap();
         fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let error = Daemon::run(program, 1 << 30, 2, false).unwrap_err();
+        let error = Daemon::run(program, 1 << 30, 2, "off", None).unwrap_err();
         assert_eq!(error.to_string(), "`forebay serve` does not listen: error: no serve");
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "FOREBAY_THREADS")]
     pub(crate) threads: Option<usize>,
     /// What is kept of samples between epochs: decoded images if all of them fit, else files.
-    #[arg(long, env = "FOREBAY_CACHE", value_name = "auto|off|encoded|decoded", value_parser = cache)]
+    #[arg(long, env = "FOREBAY_CACHE", value_name = "auto|off|no-evict|encoded|decoded|lru|lru-decoded|E-D-P", value_parser = cache)]
     pub(crate) cache: Option<CacheMode>,
     /// End after so many seconds without a job; default: never.
     #[arg(long, value_name = "SECONDS")]

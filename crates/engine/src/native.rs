@@ -78,7 +78,7 @@ impl Buffers {
         let limit = 1 << 30;
         self.encoded.clear();
         let mut file = std::fs::File::open(path)?;
-        throttle::wait(&file.metadata()?)?;
+        throttle::wait(&file)?;
         file.read_to_end(&mut self.encoded)?;
         let header = self.decoder.header(&self.encoded)?;
         let (width, height) = header.size();

@@ -10,6 +10,7 @@ mod data;
 mod jobs;
 pub(crate) mod machine;
 mod neighbours;
+mod plan;
 mod plot;
 pub(crate) mod report;
 mod script;
@@ -39,6 +40,8 @@ enum Which {
     Single(single::Single),
     /// 1, 2, 4 or more training processes on the same images at once: what they get together, and for what CPU time.
     Sharing(sharing::Sharing),
+    /// Every split of memory between files, decoded images and copies: what is predicted, measured and planned.
+    Plan(plan::PlanBench),
     /// One training job beside a slow one, and beside one that stands still: what that costs it.
     Neighbours(neighbours::Neighbours),
     /// A simulated slow device that all loaders obey: make one, or check that it gives what it says.
@@ -52,6 +55,7 @@ impl Bench {
         match self.which {
             Which::Single(single) => single.run(),
             Which::Sharing(sharing) => sharing.run(),
+            Which::Plan(plan) => plan.run(),
             Which::Neighbours(neighbours) => neighbours.run(),
             Which::Throttle(check) => check.run(),
         }

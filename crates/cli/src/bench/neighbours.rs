@@ -58,7 +58,7 @@ impl Neighbours {
         // By the end of its first epoch the pool has what it keeps for the other one.
         let skip = SKIP.max(data.files.len().div_ceil(BATCH));
         let mut turn = |beside| {
-            let daemon = Daemon::open(MEMORY, self.setup.threads(), self.setup.keep)?;
+            let daemon = Daemon::open(MEMORY, self.setup.threads(), self.setup.cache(), None)?;
             let server = Some((daemon.socket(), daemon.group()));
             let window = Duration::from_millis(window);
             jobs.turn(Turn { count: 1, beside, threads: 0, server, skip, window })
@@ -136,7 +136,8 @@ mod tests {
     fn rates_and_cpu_time_are_compared_with_those_of_the_job_alone() {
         let window = |samples, cpu| {
             let arrivals = vec![(0.0, samples), (4.0, samples)];
-            let told = Told { arrivals, preparations: None, deliveries: None };
+            let counters = Default::default();
+            let told = Told { arrivals, preparations: None, deliveries: None, counters, decoded_bytes: None };
             vec![Window::new(&[told], 1.0, 3.0, [9.0, cpu]).unwrap()]
         };
         let windows = [window(4000, 1.0), window(3000, 1.5), window(2000, 1.0)];

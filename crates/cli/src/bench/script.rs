@@ -39,6 +39,8 @@ pub(crate) struct Config<'a> {
     pub(crate) jobs: usize,
     /// Whether Forebay keeps decoded images.
     pub(crate) keep: bool,
+    /// Whether a loader waits for its next turn instead of being made anew.
+    pub(crate) stays: bool,
     /// The simulated device that its reads wait for.
     pub(crate) throttle: Option<&'a Path>,
 }
@@ -58,6 +60,7 @@ impl<'a> Config<'a> {
             output,
             jobs: 1,
             keep: false,
+            stays: false,
             throttle: None,
         }
     }

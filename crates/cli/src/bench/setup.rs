@@ -58,7 +58,12 @@ pub(crate) struct Setup {
 impl Setup {
     /// Makes or finds the data, keeps to the cores and warms the page cache.
     pub(crate) fn open(&self) -> Result<Data> {
-        let images = self.images.unwrap_or(if self.quick { 1000 } else { 2000 });
+        self.open_with(if self.quick { 1000 } else { 2000 })
+    }
+
+    /// The same with so many images where nothing else is said.
+    pub(crate) fn open_with(&self, images: u64) -> Result<Data> {
+        let images = self.images.unwrap_or(images);
         let parameters = Parameters { images, classes: CLASSES.min(images), seed: SEED };
         let root = match &self.data {
             Some(root) => root.clone(),
@@ -77,6 +82,11 @@ impl Setup {
             data.root.display()
         );
         Ok(data)
+    }
+
+    /// What Forebay's daemon keeps.
+    pub(crate) fn cache(&self) -> &'static str {
+        if self.keep { "auto" } else { "off" }
     }
 
     /// Of each loader.

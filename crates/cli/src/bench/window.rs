@@ -3,6 +3,8 @@
 //! A job may take a second for a batch, so whole batches would be a coarse measure. Between two arrivals
 //! samples count in proportion to time.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
@@ -12,6 +14,12 @@ pub(crate) struct Told {
     pub(crate) arrivals: Vec<(f64, u64)>,
     pub(crate) preparations: Option<u64>,
     pub(crate) deliveries: Option<u64>,
+    /// By how much its counters grew after it was warm.
+    #[serde(default)]
+    pub(crate) counters: BTreeMap<String, i64>,
+    /// Bytes of decoded images that its engine keeps.
+    #[serde(default)]
+    pub(crate) decoded_bytes: Option<u64>,
 }
 
 /// One turn of a side.
@@ -23,6 +31,8 @@ pub(crate) struct Window {
     cpu: [f64; 2],
     /// Over the whole turn, of all jobs together; `None` where the side does not count.
     prepared: Option<f64>,
+    counters: BTreeMap<String, i64>,
+    decoded_bytes: Option<u64>,
 }
 
 impl Window {
@@ -37,7 +47,13 @@ impl Window {
         let prepared = sum(|one| one.preparations)
             .zip(sum(|one| one.deliveries).filter(|&deliveries| deliveries > 0))
             .map(|(preparations, deliveries)| preparations as f64 / deliveries as f64);
-        Ok(Self { rates, cpu: cpu.map(|seconds| seconds / (end - begin)), prepared })
+        let mut counters: BTreeMap<String, i64> = BTreeMap::new();
+        for (name, value) in told.iter().flat_map(|one| &one.counters) {
+            *counters.entry(name.clone()).or_default() += value;
+        }
+        let decoded_bytes = told.iter().filter_map(|one| one.decoded_bytes).max();
+        let cpu = cpu.map(|seconds| seconds / (end - begin));
+        Ok(Self { rates, cpu, prepared, counters, decoded_bytes })
     }
 
     /// Samples per second of each job.
@@ -55,6 +71,22 @@ impl Window {
         let slowest = self.rates.iter().copied().reduce(f64::min)?;
         let fastest = self.rates.iter().copied().reduce(f64::max)?;
         (fastest > 0.0).then(|| slowest / fastest)
+    }
+
+    /// Bytes of decoded images that were kept at the end.
+    pub(crate) fn decoded_bytes(&self) -> Option<u64> {
+        self.decoded_bytes
+    }
+
+    /// By how much a counter of all jobs together grew for each time that another did.
+    pub(crate) fn counted(&self, name: &str, each: &str) -> Option<f64> {
+        let of = |name: &str| self.counters.get(name).map(|&count| count as f64);
+        of(each).filter(|&count| count > 0.0).and_then(|count| Some(of(name)? / count))
+    }
+
+    /// CPU seconds of the jobs themselves, for a sample that a job was given.
+    pub(crate) fn job_cpu_s_per_sample(&self) -> Option<f64> {
+        self.per_sample(self.cpu[0])
     }
 
     /// CPU seconds of all processes for a sample that a job was given.
@@ -101,6 +133,8 @@ mod tests {
             arrivals: arrivals.into(),
             preparations: counters.map(|pair| pair.0),
             deliveries: counters.map(|pair| pair.1),
+            counters: counters.map(|pair| [("reads".into(), pair.0 as i64)].into()).unwrap_or_default(),
+            decoded_bytes: None,
         }
     }
 

@@ -82,7 +82,7 @@ impl Demo {
             threads,
         });
         // Before the jobs, so that it ends after them even where one fails.
-        let daemon = Daemon::open(MEMORY, threads, true)?;
+        let daemon = Daemon::open(MEMORY, threads, "auto", None)?;
         eprintln!("starting {} training jobs", JOBS.len());
         let mut processes = jobs::open(&python, u32::try_from(self.images)?, jobs.collect())?;
         // Sharing goes first: what is not in the page cache yet costs this side.

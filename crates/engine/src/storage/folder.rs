@@ -111,9 +111,10 @@ impl Folder {
     /// Reads the file of a sample into `into`; at most `limit` bytes. Says whether the device was asked.
     pub fn read(&self, sample: u64, limit: u64, into: &mut Vec<u8>) -> Result<bool, Fault> {
         let mut file = self.file(sample, limit, into)?;
+        let throttled = throttle::wait(&file)?;
         let have = cached(&file, into)?;
         if have == into.len() {
-            return Ok(false);
+            return Ok(throttled);
         }
         file.seek(SeekFrom::Start(have as u64))?;
         // It may shrink between the check and the read.
@@ -127,7 +128,7 @@ impl Folder {
     /// Reads the file of a sample if the system has all of it in memory; says whether it had.
     pub fn read_now(&self, sample: u64, limit: u64, into: &mut Vec<u8>) -> Result<bool, Fault> {
         let file = self.file(sample, limit, into)?;
-        Ok(cached(&file, into)? == into.len())
+        Ok(!throttle::is_set() && cached(&file, into)? == into.len())
     }
 
     /// Bytes of the file of a sample, as it was indexed.
@@ -143,7 +144,6 @@ impl Folder {
         if size > limit {
             return Err(Fault::TooLarge { need: size, allowed: limit });
         }
-        throttle::wait(&meta)?;
         let size = size as usize;
         if into.len() < size {
             into.resize(size, 0);

@@ -3,7 +3,7 @@
 //! A tool of the benches: the bytes still come from the real file. The variable is looked at once; without
 //! it, or without the feature `throttle`, a read waits for nothing.
 
-use std::fs::Metadata;
+use std::fs::File;
 use std::io;
 
 use crate::Result;
@@ -17,14 +17,24 @@ pub(crate) fn check() -> Result<()> {
     }
 }
 
-/// Waits as long as a read of the whole file takes.
+/// Whether reads wait for one.
 #[cfg(feature = "throttle")]
-pub(crate) fn wait(file: &Metadata) -> io::Result<()> {
+pub(crate) fn is_set() -> bool {
+    !matches!(named(), Ok(None))
+}
+
+/// Waits as long as a read of the whole file takes; says whether there is a throttle.
+#[cfg(feature = "throttle")]
+pub(crate) fn wait(file: &File) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
 
     match named() {
-        Ok(None) => Ok(()),
-        Ok(Some(throttle)) => throttle.read((file.dev(), file.ino()), 0, file.len()),
+        Ok(None) => Ok(false),
+        Ok(Some(throttle)) => {
+            let meta = file.metadata()?;
+            throttle.read((meta.dev(), meta.ino()), 0, meta.len())?;
+            Ok(true)
+        }
         Err(why) => Err(io::Error::other(why.clone())),
     }
 }
@@ -52,6 +62,11 @@ pub(crate) fn check() -> Result<()> {
 }
 
 #[cfg(not(feature = "throttle"))]
-pub(crate) fn wait(_: &Metadata) -> io::Result<()> {
-    Ok(())
+pub(crate) fn is_set() -> bool {
+    false
+}
+
+#[cfg(not(feature = "throttle"))]
+pub(crate) fn wait(_: &File) -> io::Result<bool> {
+    Ok(false)
 }

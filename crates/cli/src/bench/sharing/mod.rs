@@ -137,8 +137,8 @@ impl Plan {
 struct Running<'a> {
     entry: Entry,
     jobs: Jobs<'a>,
-    /// Whether Forebay keeps decoded images.
-    keep: bool,
+    /// What Forebay's daemon keeps.
+    cache: &'static str,
     cases: Vec<Case>,
 }
 
@@ -201,8 +201,8 @@ impl Sharing {
             let threads = if own { 0 } else { config.threads };
             let jobs = Jobs::open(python, entry.script, Config { threads, ..config.clone() })?;
             let case = |&count: &usize| Case { count, threads, windows: Vec::new(), alive: true };
-            let keep = self.setup.keep;
-            sides.push(Running { entry, jobs, keep, cases: plan.cases.iter().map(case).collect() });
+            let cache = self.setup.cache();
+            sides.push(Running { entry, jobs, cache, cases: plan.cases.iter().map(case).collect() });
         }
         sides.retain_mut(|side| {
             bar.set_message(format!("waiting for {}", side.entry.side));
@@ -233,7 +233,10 @@ impl Running<'_> {
 
     fn turn(&mut self, count: usize, threads: usize, skip: usize, window: Duration) -> Result<Window> {
         let mut server = match self.entry.name {
-            Name::Forebay => Some(Server::Daemon(Daemon::open(MEMORY, crate::demo::cores(), self.keep)?)),
+            Name::Forebay => {
+                let daemon = Daemon::open(MEMORY, crate::demo::cores(), self.cache, None)?;
+                Some(Server::Daemon(daemon))
+            }
             Name::Tensorsocket => Some(Server::producer(self.jobs.producer(count)?)?),
             _ => None,
         };

@@ -20,7 +20,7 @@ MEAN_255, STD_255 = [255 * m for m in MEAN], [255 * s for s in STD]
 # Where a job finds what is shared.
 ADDRESS = None
 # Whether a loader waits for its next turn instead of being made anew.
-KEEP = False
+KEEP = CONFIG["stays"]
 # Whether a process has only one turn.
 FRESH = False
 # Whether its reads go through Python or torchvision, so that a throttle can slow them down.

@@ -76,17 +76,24 @@ def begin(threads, address):
 def run(skip, step):
     """Takes batches until told to stop, with `step` seconds of other work after each; says when each
     arrived, on a clock that all processes share."""
-    arrivals, until = [], None
+    arrivals, until, before = [], None, {}
     while until is None or arrivals[-1][0] < until:
         images = take()
         arrivals.append((time.monotonic(), images))
         if len(arrivals) == skip:
+            before = numbers()
             reply(warm=True)
         time.sleep(step)
         if len(arrivals) >= skip and until is None and select.select([sys.stdin], [], [], 0)[0]:
             until = json.loads(sys.stdin.readline() or '{"at": 0}')["at"]
-    figures = {name: counted().get(name) for name in ("preparations", "deliveries")}
-    reply(arrivals=arrivals[skip - 1 :], **figures)
+    after = numbers()
+    figures = {name: after.get(name) for name in ("preparations", "deliveries", "decoded_bytes")}
+    grown = {name: value - before.get(name, 0) for name, value in after.items()}
+    reply(arrivals=arrivals[skip - 1 :], counters=grown, **figures)
+
+
+def numbers():
+    return {name: value for name, value in counted().items() if type(value) is int}
 
 
 def end():
