@@ -10,7 +10,7 @@ use super::model::Model;
 use super::waste::POOL;
 
 /// Most solutions of one search.
-const SOLUTIONS: usize = 1200;
+const SOLUTIONS: usize = 800;
 /// Streams up to which every coarse division of memory is tried.
 const FEW: usize = 3;
 /// Parts of memory in the coarse grid.
@@ -55,35 +55,18 @@ struct Search<'a> {
     best: Option<(Choice, Answer)>,
 }
 
-/// The best choice found; `from` is one to begin with, such as that of a slightly smaller machine.
+/// The best choice found.
+///
+/// `from` is the choice of a machine that is a little smaller: then only what is near it is looked at, so that a
+/// unit more never seems to give less.
 pub(super) fn best(model: &Model, from: Option<&Choice>) -> Result<Choice, PlanError> {
-    let streams = model.flows.len();
     let mut search = Search { model, left: SOLUTIONS, best: None };
-    if let Some(from) = from {
-        let had = from.kept.iter().chain(&from.pool).sum::<f64>();
-        let mut grown = from.clone();
-        if had > 0.0 && model.memory > had {
-            grown.kept.iter_mut().for_each(|kept| *kept += (model.memory - had) / streams as f64);
-        }
-        if had <= model.memory * (1.0 + 1e-9) {
-            search.try_(from.clone())?;
-            search.try_(grown)?;
-        }
-    }
-    for start in starts(model) {
-        search.try_(start.clone())?;
-        for share in POOL {
-            let pools = (0..streams).filter(|&stream| model.flows[stream].shares());
-            let choice = pools.fold(start.clone(), |choice, stream| {
-                let bytes = share * model.flows[stream].samples * model.flows[stream].copy;
-                choice.with_pool(stream, bytes)
-            });
-            if choice != start {
-                search.try_(choice)?;
-            }
-        }
+    match from {
+        Some(from) => search.near(from)?,
+        None => search.coarse()?,
     }
     search.refine()?;
+    let streams = model.flows.len();
     let none = Choice { kept: vec![0.0; streams], pool: vec![0.0; streams] };
     Ok(search.best.map_or(none, |(choice, _)| choice))
 }
@@ -119,6 +102,37 @@ fn divisions(streams: usize, parts: usize) -> Vec<Vec<f64>> {
 }
 
 impl Search<'_> {
+    /// What there was, with new bytes for one stream or another.
+    fn near(&mut self, from: &Choice) -> Result<(), PlanError> {
+        let had = from.kept.iter().chain(&from.pool).sum::<f64>();
+        let more = (self.model.memory - had).max(0.0);
+        self.try_(from.clone())?;
+        for stream in (0..from.kept.len()).filter(|_| more > 0.0) {
+            let mut grown = from.clone();
+            grown.kept[stream] += more;
+            self.try_(grown)?;
+        }
+        Ok(())
+    }
+
+    /// Every start, with pools of every size of the table.
+    fn coarse(&mut self) -> Result<(), PlanError> {
+        let flows = &self.model.flows;
+        for start in starts(self.model) {
+            self.try_(start.clone())?;
+            for share in POOL {
+                let pools = (0..flows.len()).filter(|&stream| flows[stream].shares());
+                let choice = pools.fold(start.clone(), |choice, stream| {
+                    choice.with_pool(stream, share * flows[stream].samples * flows[stream].copy)
+                });
+                if choice != start {
+                    self.try_(choice)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether it is the best so far.
     fn try_(&mut self, choice: Choice) -> Result<bool, PlanError> {
         if self.left == 0 {
