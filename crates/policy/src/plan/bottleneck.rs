@@ -164,6 +164,23 @@ enum Aim<'a> {
 /// Solves for fixed rooms.
 pub(super) fn solve(model: &Model, rooms: &[Room]) -> Result<Answer, PlanError> {
     let (_, fair) = run(model, rooms, &Aim::Fair)?;
+    go_on(model, rooms, fair)
+}
+
+/// Solves for fixed rooms, unless they are clearly no better than what there is.
+pub(super) fn solve_beyond(
+    model: &Model,
+    rooms: &[Room],
+    there: &Value,
+) -> Result<Option<Answer>, PlanError> {
+    let (_, fair) = run(model, rooms, &Aim::Fair)?;
+    if fair < there.fair * (1.0 - 1e-6) {
+        return Ok(None);
+    }
+    go_on(model, rooms, fair).map(Some)
+}
+
+fn go_on(model: &Model, rooms: &[Room], fair: f64) -> Result<Answer, PlanError> {
     let (most, _) = run(model, rooms, &Aim::Most(fair))?;
     let (mut least, _) = run(model, rooms, &Aim::Least(&most.rates))?;
     least.value.fair = fair;

@@ -5,12 +5,14 @@
 //! number of solutions is bounded, so many streams get a coarser answer, not a later one.
 
 use super::PlanError;
-use super::bottleneck::{Answer, Kept, Room, solve};
+use super::bottleneck::{Answer, Kept, Room, solve, solve_beyond};
 use super::model::Model;
 use super::waste::POOL;
 
-/// Most solutions of one search.
+/// Most solutions of one search with few streams; with more, each takes longer and there are fewer.
 const SOLUTIONS: usize = 800;
+/// Most solutions near a known choice.
+const NEAR: usize = 150;
 /// Streams up to which every coarse division of memory is tried.
 const FEW: usize = 3;
 /// Parts of memory in the coarse grid.
@@ -60,12 +62,18 @@ struct Search<'a> {
 /// `from` is the choice of a machine that is a little smaller: then only what is near it is looked at, so that a
 /// unit more never seems to give less.
 pub(super) fn best(model: &Model, from: Option<&Choice>) -> Result<Choice, PlanError> {
-    let mut search = Search { model, left: SOLUTIONS, best: None };
+    let few = |solutions: usize| solutions * FEW / model.flows.len().max(FEW);
+    let mut search = Search { model, left: few(SOLUTIONS), best: None };
+    let mut piece = PIECES[0];
     match from {
-        Some(from) => search.near(from)?,
+        Some(from) => {
+            search.left = few(NEAR);
+            piece /= 8.0;
+            search.near(from)?;
+        }
         None => search.coarse()?,
     }
-    search.refine()?;
+    search.refine(piece)?;
     let streams = model.flows.len();
     let none = Choice { kept: vec![0.0; streams], pool: vec![0.0; streams] };
     Ok(search.best.map_or(none, |(choice, _)| choice))
@@ -139,21 +147,22 @@ impl Search<'_> {
             return Ok(false);
         }
         self.left -= 1;
-        let answer = solve(self.model, &choice.rooms())?;
-        let better = self.best.as_ref().is_none_or(|(_, best)| answer.value.beats(&best.value, BETTER));
-        if better {
-            self.best = Some((choice, answer));
-        }
+        let answer = match &self.best {
+            None => Some(solve(self.model, &choice.rooms())?),
+            Some((_, best)) => solve_beyond(self.model, &choice.rooms(), &best.value)?
+                .filter(|answer| answer.value.beats(&best.value, BETTER)),
+        };
+        let better = answer.is_some();
+        self.best = answer.map(|answer| (choice, answer)).or(self.best.take());
         Ok(better)
     }
 
-    fn refine(&mut self) -> Result<(), PlanError> {
+    fn refine(&mut self, mut piece: f64) -> Result<(), PlanError> {
         let streams = self.model.flows.len();
         let accounts: Vec<(bool, usize)> = (0..streams)
             .flat_map(|stream| [(false, stream), (true, stream)])
             .filter(|&(pool, stream)| !pool || self.model.flows[stream].shares())
             .collect();
-        let mut piece = PIECES[0];
         while piece >= PIECES[1] && accounts.len() > 1 && self.left > 0 {
             let mut moved = false;
             for &from in &accounts {

@@ -140,6 +140,10 @@ proptest! {
         prop_assert!(near(plan.rates[0][0], expected, 1e-4), "{expected}: {plan:?}");
         within(&machine, &load, &plan)?;
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases().cases.div_ceil(5), ..cases() })]
 
     #[test]
     fn no_random_split_of_two_streams_gives_more(
