@@ -11,6 +11,7 @@ mod generate;
 mod hint;
 mod interrupt;
 mod log;
+mod plan;
 mod python;
 mod rng;
 mod serve;
@@ -45,6 +46,8 @@ enum Command {
     Stop(status::Stop),
     /// Show and compare logs of what training jobs received.
     Log(log::Log),
+    /// Say what to keep in memory, what each job gets from that, and what would give more.
+    Plan(plan::Plan),
     /// Simulate jobs that share one loading system, under our policy and published ones.
     Simulate(simulate::Simulate),
 }
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Stop(stop) => stop.run(),
         Command::Log(log) => log.run(),
+        Command::Plan(plan) => plan.run(),
         Command::Simulate(simulate) => simulate.run(),
     };
     match outcome {

@@ -72,15 +72,18 @@ pub(super) fn finish(model: &Model, choice: &Choice) -> Result<Plan, PlanError> 
     let mut splits = Vec::new();
     for (flow, (takes, pool)) in model.flows.iter().zip(answer.takes.iter().zip(&choice.pool)) {
         let all = takes.iter().sum::<f64>();
-        let mut bytes = |bytes: f64| {
-            let bytes = (bytes.round() as u64).min(left);
+        let mut bytes = |bytes: f64, one: f64| {
+            // So little is the solver's rounding.
+            let bytes =
+                if bytes < one.max(1e-5 * model.memory) { 0 } else { (bytes.round() as u64).min(left) };
             left -= bytes;
             bytes
         };
         let kept =
             |form: usize| if all > 0.0 { flow.samples * flow.sizes[form] * takes[form] / all } else { 0.0 };
-        let pool = if flow.shares() { bytes(*pool) } else { 0 };
-        splits.push(Split { decoded: bytes(kept(0)), encoded: bytes(kept(1)), pool });
+        let pool = if flow.shares() { bytes(*pool, flow.copy) } else { 0 };
+        let [decoded, encoded] = [0, 1].map(|form| bytes(kept(form), flow.sizes[form]));
+        splits.push(Split { encoded, decoded, pool });
     }
     // Memory binds if a little more of it for everything would give more.
     let more = solve(model, &choice.scaled(1.01).rooms())?;
@@ -161,6 +164,23 @@ enum Aim<'a> {
 /// Solves for fixed rooms.
 pub(super) fn solve(model: &Model, rooms: &[Room]) -> Result<Answer, PlanError> {
     let (_, fair) = run(model, rooms, &Aim::Fair)?;
+    go_on(model, rooms, fair)
+}
+
+/// Solves for fixed rooms, unless they are clearly no better than what there is.
+pub(super) fn solve_beyond(
+    model: &Model,
+    rooms: &[Room],
+    there: &Value,
+) -> Result<Option<Answer>, PlanError> {
+    let (_, fair) = run(model, rooms, &Aim::Fair)?;
+    if fair < there.fair * (1.0 - 1e-6) {
+        return Ok(None);
+    }
+    go_on(model, rooms, fair).map(Some)
+}
+
+fn go_on(model: &Model, rooms: &[Room], fair: f64) -> Result<Answer, PlanError> {
     let (most, _) = run(model, rooms, &Aim::Most(fair))?;
     let (mut least, _) = run(model, rooms, &Aim::Least(&most.rates))?;
     least.value.fair = fair;

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::bottleneck::finish;
 use super::model::Model;
-use super::{Load, Machine, Options, PlanError, bottleneck, search};
+use super::{Load, Machine, Options, PlanError, search};
 
 /// Bytes in the unit of memory.
 const GIGABYTE: u64 = 1_000_000_000;
@@ -53,7 +53,10 @@ pub fn prices(machine: &Machine, loads: &[Load]) -> Result<Prices, PlanError> {
         let mut more = loads.to_vec();
         let Some(&like) = more[stream].jobs.first() else { continue };
         more[stream].jobs.push(like);
-        let plan = bottleneck(machine, &more)?;
+        let more = Model::new(machine, &more, options)?;
+        // Who makes a second job has a pool to look for.
+        let known = model.flows[stream].shares() == more.flows[stream].shares();
+        let plan = finish(&more, &search::best(&more, known.then_some(&choice))?)?;
         let gets = plan.rates[stream].last().copied().unwrap_or_default();
         jobs.push(Joined { gets, total: plan.total() - base });
     }

@@ -5,12 +5,14 @@
 //! number of solutions is bounded, so many streams get a coarser answer, not a later one.
 
 use super::PlanError;
-use super::bottleneck::{Answer, Kept, Room, solve};
+use super::bottleneck::{Answer, Kept, Room, solve, solve_beyond};
 use super::model::Model;
 use super::waste::POOL;
 
-/// Most solutions of one search.
-const SOLUTIONS: usize = 1200;
+/// Most solutions of one search with few streams; with more, each takes longer and there are fewer.
+const SOLUTIONS: usize = 800;
+/// Most solutions near a known choice.
+const NEAR: usize = 150;
 /// Streams up to which every coarse division of memory is tried.
 const FEW: usize = 3;
 /// Parts of memory in the coarse grid.
@@ -55,35 +57,24 @@ struct Search<'a> {
     best: Option<(Choice, Answer)>,
 }
 
-/// The best choice found; `from` is one to begin with, such as that of a slightly smaller machine.
+/// The best choice found.
+///
+/// `from` is the choice of a machine that is a little smaller: then only what is near it is looked at, so that a
+/// unit more never seems to give less.
 pub(super) fn best(model: &Model, from: Option<&Choice>) -> Result<Choice, PlanError> {
+    let few = |solutions: usize| solutions * FEW / model.flows.len().max(FEW);
+    let mut search = Search { model, left: few(SOLUTIONS), best: None };
+    let mut piece = PIECES[0];
+    match from {
+        Some(from) => {
+            search.left = few(NEAR);
+            piece /= 8.0;
+            search.near(from)?;
+        }
+        None => search.coarse()?,
+    }
+    search.refine(piece)?;
     let streams = model.flows.len();
-    let mut search = Search { model, left: SOLUTIONS, best: None };
-    if let Some(from) = from {
-        let had = from.kept.iter().chain(&from.pool).sum::<f64>();
-        let mut grown = from.clone();
-        if had > 0.0 && model.memory > had {
-            grown.kept.iter_mut().for_each(|kept| *kept += (model.memory - had) / streams as f64);
-        }
-        if had <= model.memory * (1.0 + 1e-9) {
-            search.try_(from.clone())?;
-            search.try_(grown)?;
-        }
-    }
-    for start in starts(model) {
-        search.try_(start.clone())?;
-        for share in POOL {
-            let pools = (0..streams).filter(|&stream| model.flows[stream].shares());
-            let choice = pools.fold(start.clone(), |choice, stream| {
-                let bytes = share * model.flows[stream].samples * model.flows[stream].copy;
-                choice.with_pool(stream, bytes)
-            });
-            if choice != start {
-                search.try_(choice)?;
-            }
-        }
-    }
-    search.refine()?;
     let none = Choice { kept: vec![0.0; streams], pool: vec![0.0; streams] };
     Ok(search.best.map_or(none, |(choice, _)| choice))
 }
@@ -119,27 +110,59 @@ fn divisions(streams: usize, parts: usize) -> Vec<Vec<f64>> {
 }
 
 impl Search<'_> {
+    /// What there was, with new bytes for one stream or another.
+    fn near(&mut self, from: &Choice) -> Result<(), PlanError> {
+        let had = from.kept.iter().chain(&from.pool).sum::<f64>();
+        let more = (self.model.memory - had).max(0.0);
+        self.try_(from.clone())?;
+        for stream in (0..from.kept.len()).filter(|_| more > 0.0) {
+            let mut grown = from.clone();
+            grown.kept[stream] += more;
+            self.try_(grown)?;
+        }
+        Ok(())
+    }
+
+    /// Every start, with pools of every size of the table.
+    fn coarse(&mut self) -> Result<(), PlanError> {
+        let flows = &self.model.flows;
+        for start in starts(self.model) {
+            self.try_(start.clone())?;
+            for share in POOL {
+                let pools = (0..flows.len()).filter(|&stream| flows[stream].shares());
+                let choice = pools.fold(start.clone(), |choice, stream| {
+                    choice.with_pool(stream, share * flows[stream].samples * flows[stream].copy)
+                });
+                if choice != start {
+                    self.try_(choice)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether it is the best so far.
     fn try_(&mut self, choice: Choice) -> Result<bool, PlanError> {
         if self.left == 0 {
             return Ok(false);
         }
         self.left -= 1;
-        let answer = solve(self.model, &choice.rooms())?;
-        let better = self.best.as_ref().is_none_or(|(_, best)| answer.value.beats(&best.value, BETTER));
-        if better {
-            self.best = Some((choice, answer));
-        }
+        let answer = match &self.best {
+            None => Some(solve(self.model, &choice.rooms())?),
+            Some((_, best)) => solve_beyond(self.model, &choice.rooms(), &best.value)?
+                .filter(|answer| answer.value.beats(&best.value, BETTER)),
+        };
+        let better = answer.is_some();
+        self.best = answer.map(|answer| (choice, answer)).or(self.best.take());
         Ok(better)
     }
 
-    fn refine(&mut self) -> Result<(), PlanError> {
+    fn refine(&mut self, mut piece: f64) -> Result<(), PlanError> {
         let streams = self.model.flows.len();
         let accounts: Vec<(bool, usize)> = (0..streams)
             .flat_map(|stream| [(false, stream), (true, stream)])
             .filter(|&(pool, stream)| !pool || self.model.flows[stream].shares())
             .collect();
-        let mut piece = PIECES[0];
         while piece >= PIECES[1] && accounts.len() > 1 && self.left > 0 {
             let mut moved = false;
             for &from in &accounts {

@@ -2,7 +2,9 @@
 //!
 //! It gives each form the rate of its slowest part and averages the four rates by the share of samples served in
 //! each form. A mean of rates is not a bound: it can ask more of a link than the link has. It is here to be
-//! compared with [`super::bottleneck`].
+//! compared with [`super::bottleneck()`].
+
+use super::{Job, Load, Machine};
 
 /// What the equations know of a platform and a data set. Rates are for one node, in samples or bytes per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,6 +37,37 @@ pub struct Params {
     pub pcie_gradients: f64,
     /// n: nodes.
     pub nodes: f64,
+}
+
+impl Params {
+    /// A measured machine with one stream as one node of the published model.
+    ///
+    /// The link stands for the cache service. There is no network and no PCIe beside it, and one size for decoded
+    /// and augmented samples: the decoded one, or that of a copy where nothing decoded can be kept. Jobs that
+    /// want all there is want no less than the GPUs could use.
+    pub fn of(machine: &Machine, load: &Load) -> Params {
+        let mean =
+            |of: fn(&Job) -> f64| load.jobs.iter().map(of).sum::<f64>() / load.jobs.len().max(1) as f64;
+        let finish = mean(|job| job.finish_s);
+        let rate = |seconds: f64| if seconds > 0.0 { machine.cores / seconds } else { f64::INFINITY };
+        let tensor = if load.decoded > 0.0 { load.decoded } else { load.augmented.max(load.encoded) };
+        Params {
+            gpu: load.jobs.iter().map(|job| job.demand.unwrap_or(f64::INFINITY)).sum(),
+            decode_augment: rate(load.read_s + load.decode_s + load.augment_s + finish),
+            augment: rate(load.augment_s + finish),
+            nic: f64::INFINITY,
+            pcie: f64::INFINITY,
+            cache: machine.link_bytes,
+            storage: machine.storage_bytes.min(machine.storage_requests * load.encoded),
+            memory: machine.memory as f64,
+            sample: load.encoded,
+            inflation: tensor / load.encoded,
+            total: load.samples as f64,
+            network_gradients: 0.0,
+            pcie_gradients: 0.0,
+            nodes: 1.0,
+        }
+    }
 }
 
 /// Shares of the cache, which sum to 1.
@@ -105,7 +138,8 @@ pub fn predict(params: &Params, shares: Shares, charge: Charge) -> Prediction {
 
     let (rates, counts) = ([rate_a, rate_d, rate_e, rate_s], [count_a, count_d, count_e, count_s]);
     // Seneca, eq. 9
-    let overall = rates.iter().zip(&counts).map(|(rate, count)| rate * count).sum::<f64>() / p.total;
+    let served = rates.iter().zip(&counts).filter(|(_, count)| **count > 0.0);
+    let overall = served.map(|(rate, count)| rate * count).sum::<f64>() / p.total;
     Prediction { rates, counts, overall }
 }
 

@@ -142,6 +142,30 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases().cases.div_ceil(5), ..cases() })]
+
+    #[test]
+    fn no_random_split_of_two_streams_gives_more(
+        (machine, load) in platforms(),
+        (_, other) in platforms(),
+        tries in prop::collection::vec(prop::array::uniform6(0.01..1.0f64), 20),
+    ) {
+        let mut loads = [load, other];
+        loads.iter_mut().flat_map(|load| &mut load.jobs).for_each(|job| job.demand = None);
+        let plan = bottleneck(&machine, &loads).expect("a plan");
+        prop_assert!(plan.splits.iter().map(Split::bytes).sum::<u64>() <= machine.memory);
+        for parts in tries {
+            let sum: f64 = parts.iter().map(|part| part.powi(3)).sum();
+            let of = |at: usize| (parts[at].powi(3) / sum * machine.memory as f64 * 0.999) as u64;
+            let split = |at: usize| Split { encoded: of(at), decoded: of(at + 1), pool: of(at + 2) };
+            let found = predict(&machine, &loads, &[split(0), split(3)]).expect("a prediction");
+            let least = |plan: &crate::plan::Plan| plan.slowest().unwrap_or_default();
+            prop_assert!(least(&found) <= least(&plan) * 1.005, "{found:?} {plan:?}");
+        }
+    }
+}
+
 /// No resource gives more than it has, recomputed from rates and takes.
 fn within(machine: &Machine, load: &Load, plan: &crate::plan::Plan) -> Result<(), TestCaseError> {
     let [decoded, encoded, stored] = plan.sources[0];
