@@ -11,6 +11,7 @@ mod generate;
 mod hint;
 mod interrupt;
 mod log;
+mod profile;
 mod python;
 mod rng;
 mod serve;
@@ -45,6 +46,8 @@ enum Command {
     Stop(status::Stop),
     /// Show and compare logs of what training jobs received.
     Log(log::Log),
+    /// Measure what storage, cores and memory give here, and what a dataset with a recipe costs.
+    Profile(profile::Profile),
     /// Simulate jobs that share one loading system, under our policy and published ones.
     Simulate(simulate::Simulate),
 }
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Stop(stop) => stop.run(),
         Command::Log(log) => log.run(),
+        Command::Profile(profile) => profile.run(),
         Command::Simulate(simulate) => simulate.run(),
     };
     match outcome {
