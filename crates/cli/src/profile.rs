@@ -95,13 +95,13 @@ fn table(measured: &Measured, demand: Option<f64>) -> String {
         measured.dataset, measured.samples, work.samples, measured.config.threads, measured.recipe
     );
     text += &format!(
-        "{:<24}{:>10}{:>12}{:>12}{:>12}\n",
+        "{:<24}{:>10}{:>12}{:>12}{:>16}\n",
         "storage", "MB/s", "files/s", "in flight", "one at a time"
     );
     let row = |name: &str, store: &Store| {
         let (best, one) = (store.best(), store.one());
         format!(
-            "{name:<24}{:>10.1}{:>12.1}{:>12}{:>12.1}\n",
+            "{name:<24}{:>10.1}{:>12.1}{:>12}{:>16.1}\n",
             best.bytes_per_s / 1e6,
             best.requests_per_s,
             best.inflight,

@@ -20,7 +20,7 @@ pub use work::Work;
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// Samples that go through the recipe, and that each pass over storage reads at most.
+    /// Samples that go through the recipe; a pass over storage reads at most four times as many files.
     pub samples: u64,
     /// Threads and budget that loading will have.
     pub config: Config,

@@ -15,6 +15,8 @@ use crate::{Error, Result};
 const READERS: [usize; 4] = [1, 4, 16, 64];
 /// For each number of them.
 const LONGEST: Duration = Duration::from_millis(1000);
+/// For each sample that is measured: many readers need many files to be busy.
+const FILES: u64 = 4;
 /// The largest file that is read.
 const LIMIT: u64 = 1 << 30;
 
@@ -57,7 +59,7 @@ pub(super) fn measure(
     warm: bool,
     progress: &(dyn Fn(&str, f64) + Sync),
 ) -> Result<Store> {
-    let count = options.samples.min(dataset.len());
+    let count = options.samples.saturating_mul(FILES).min(dataset.len());
     let what =
         if warm { "reading what is in the page cache" } else { "reading what is not in the page cache" };
     let mut rates = Vec::new();
