@@ -1,4 +1,4 @@
-"""Loaders that obey a simulated device: the embedded engine, the daemon, and torch's workers."""
+"""Loaders that obey a simulated device: the embedded engine and torch's workers."""
 
 import os
 import struct
@@ -16,8 +16,10 @@ COUNT = 24
 
 @pytest.fixture
 def data(tmp_path):
-    folder(tmp_path / "data", COUNT, classes=2)
-    return tmp_path / "data"
+    root = tmp_path / "data"
+    root.mkdir()
+    folder(root, COUNT, classes=2)
+    return root
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def run(script, throttle, *arguments):
         env={**os.environ, "FOREBAY_THROTTLE": str(throttle)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
 
 
@@ -60,26 +62,31 @@ for images, targets in forebay.DataLoader(sys.argv[1], batch_size=8, transform=s
     pass
 """
 
-TORCH = """
+SIDE = """
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("throttle", sys.argv[2] + "/throttle.py")
 throttle = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(throttle)
-import torch, torchvision
+"""
+
+TORCH = """
+import os, struct, torch, torchvision
 from torchvision import datasets, transforms
 steps = transforms.Compose([transforms.CenterCrop(24), transforms.ToTensor()])
-how = sys.argv[3]
-options = {}
-if how == "loader":
-    options["loader"] = throttle.pil_loader
-else:
-    throttle.patch(sys.argv[1])
-if how == "io":
-    to_image = transforms.ToPILImage()
-    options["loader"] = lambda path: to_image(torchvision.io.read_image(path))
-dataset = datasets.ImageFolder(sys.argv[1], steps, **options)
-for images, targets in torch.utils.data.DataLoader(dataset, batch_size=8, num_workers=2):
-    pass
+to_image = transforms.ToPILImage()
+loaders = {
+    "loader": {"loader": throttle.pil_loader},
+    "open": {},
+    "io": {"loader": lambda path: to_image(torchvision.io.read_image(path))},
+}
+for how, options in loaders.items():
+    if how == "open":
+        throttle.patch(sys.argv[1])
+    dataset = datasets.ImageFolder(sys.argv[1], steps, **options)
+    for images, targets in torch.utils.data.DataLoader(dataset, batch_size=8, num_workers=2):
+        pass
+    with open(os.environ["FOREBAY_THROTTLE"], "rb") as file:
+        print(how, *struct.unpack_from("<2Q", file.read(), 72))
 """
 
 
@@ -90,11 +97,12 @@ def test_every_read_of_the_engine_is_a_request(data, throttle):
     assert counted(throttle)[1] >= sizes(data)
 
 
-@pytest.mark.parametrize("how", ["loader", "open", "io"])
-def test_every_read_of_torchs_workers_is_a_request(data, throttle, how):
-    ran = run(TORCH, throttle, data, SIDES, how)
+def test_every_read_of_torchs_workers_is_a_request(data, throttle):
+    ran = run(SIDE + TORCH, throttle, data, SIDES)
     assert ran.returncode == 0, ran.stderr
-    assert counted(throttle) == (COUNT, sizes(data))
+    said = [line.split() for line in ran.stdout.splitlines()]
+    expected = enumerate(("loader", "open", "io"), 1)
+    assert said == [[how, str(COUNT * n), str(sizes(data) * n)] for n, how in expected]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"something else" * 20])
@@ -102,6 +110,8 @@ def test_a_file_that_is_no_throttle_is_an_error(data, tmp_path, content):
     path = tmp_path / "other"
     if content is not None:
         path.write_bytes(content)
-    for ran in (run(ENGINE, path, data), run(TORCH, path, data, SIDES, "open")):
+    engine = "import sys, forebay; forebay.ImageFolder(sys.argv[1])"
+    for script in (engine, SIDE + "throttle.patch(sys.argv[1])"):
+        ran = run(script, path, data, SIDES)
         assert ran.returncode != 0
         assert str(path) in ran.stderr, ran.stderr

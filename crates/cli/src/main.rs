@@ -12,6 +12,7 @@ mod hint;
 mod interrupt;
 mod log;
 mod plan;
+mod profile;
 mod python;
 mod rng;
 mod serve;
@@ -48,6 +49,8 @@ enum Command {
     Log(log::Log),
     /// Say what to keep in memory, what each job gets from that, and what would give more.
     Plan(plan::Plan),
+    /// Measure what storage, cores and memory give here, and what a dataset with a recipe costs.
+    Profile(profile::Profile),
     /// Simulate jobs that share one loading system, under our policy and published ones.
     Simulate(simulate::Simulate),
 }
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Stop(stop) => stop.run(),
         Command::Log(log) => log.run(),
         Command::Plan(plan) => plan.run(),
+        Command::Profile(profile) => profile.run(),
         Command::Simulate(simulate) => simulate.run(),
     };
     match outcome {

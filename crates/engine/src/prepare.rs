@@ -378,7 +378,7 @@ impl Preparer {
 }
 
 /// At which part of its size an image is decoded.
-fn denominator(recipe: &Recipe, head: &Head) -> u32 {
+pub(crate) fn denominator(recipe: &Recipe, head: &Head) -> u32 {
     match recipe.decode() {
         Decode::Scaled => head.denominator(),
         Decode::Exact => 1,

@@ -22,6 +22,8 @@ mod stat;
 mod throttle;
 mod window;
 
+pub(crate) use side::recipe;
+
 use anyhow::Result;
 use clap::{Args, Subcommand};
 

@@ -133,7 +133,7 @@ impl Side for Bare {
 }
 
 /// What every side does to a sample.
-fn recipe() -> Result<Recipe> {
+pub(crate) fn recipe() -> Result<Recipe> {
     let steps = serde_json::json!({"steps": [
         {"op": "random_resized_crop", "height": SIZE, "width": SIZE, "scale": [0.08, 1.0],
          "ratio": [3.0 / 4.0, 4.0 / 3.0], "filter": "bilinear"},

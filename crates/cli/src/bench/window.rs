@@ -16,7 +16,7 @@ pub(crate) struct Told {
     pub(crate) deliveries: Option<u64>,
     /// By how much its counters grew after it was warm.
     #[serde(default)]
-    pub(crate) counters: BTreeMap<String, i64>,
+    pub(crate) counters: BTreeMap<String, f64>,
     /// Bytes of decoded images that its engine keeps.
     #[serde(default)]
     pub(crate) decoded_bytes: Option<u64>,
@@ -31,7 +31,7 @@ pub(crate) struct Window {
     cpu: [f64; 2],
     /// Over the whole turn, of all jobs together; `None` where the side does not count.
     prepared: Option<f64>,
-    counters: BTreeMap<String, i64>,
+    counters: BTreeMap<String, f64>,
     decoded_bytes: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ impl Window {
         let prepared = sum(|one| one.preparations)
             .zip(sum(|one| one.deliveries).filter(|&deliveries| deliveries > 0))
             .map(|(preparations, deliveries)| preparations as f64 / deliveries as f64);
-        let mut counters: BTreeMap<String, i64> = BTreeMap::new();
+        let mut counters: BTreeMap<String, f64> = BTreeMap::new();
         for (name, value) in told.iter().flat_map(|one| &one.counters) {
             *counters.entry(name.clone()).or_default() += value;
         }
@@ -80,7 +80,7 @@ impl Window {
 
     /// By how much a counter of all jobs together grew for each time that another did.
     pub(crate) fn counted(&self, name: &str, each: &str) -> Option<f64> {
-        let of = |name: &str| self.counters.get(name).map(|&count| count as f64);
+        let of = |name: &str| self.counters.get(name).copied();
         of(each).filter(|&count| count > 0.0).and_then(|count| Some(of(name)? / count))
     }
 
@@ -133,7 +133,7 @@ mod tests {
             arrivals: arrivals.into(),
             preparations: counters.map(|pair| pair.0),
             deliveries: counters.map(|pair| pair.1),
-            counters: counters.map(|pair| [("reads".into(), pair.0 as i64)].into()).unwrap_or_default(),
+            counters: counters.map(|pair| [("reads".into(), pair.0 as f64)].into()).unwrap_or_default(),
             decoded_bytes: None,
         }
     }

@@ -51,6 +51,9 @@ const FAR: (usize, f64) = (4, 0.85);
 /// Slots of a job in `forebay serve`, and samples in hand beside two batches.
 const SLOTS: u64 = 4;
 
+/// Samples per second, reads per delivery and CPU seconds per sample of a side, round by round.
+type Rounds = Vec<Option<[f64; 3]>>;
+
 /// Arguments of `forebay bench plan`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanBench {
@@ -84,8 +87,8 @@ pub(crate) struct Done {
     pub(crate) chosen: [f64; 3],
     pub(crate) binds: Vec<String>,
     pub(crate) best: String,
-    /// Samples per second, reads per delivery and CPU seconds per sample of each side, round by round.
-    pub(crate) rounds: BTreeMap<String, Vec<Option<[f64; 3]>>>,
+    /// Of each side.
+    pub(crate) rounds: BTreeMap<String, Rounds>,
 }
 
 impl PlanBench {
@@ -268,8 +271,8 @@ impl<'a> Bench<'a> {
         room: u64,
         best: &str,
         bar: &ProgressBar,
-    ) -> Result<BTreeMap<String, Vec<Option<[f64; 3]>>>> {
-        let mut sides: Vec<(String, Option<Side<'a>>, Vec<Option<[f64; 3]>>)> = Vec::new();
+    ) -> Result<BTreeMap<String, Rounds>> {
+        let mut sides: Vec<(String, Option<Side<'a>>, Rounds)> = Vec::new();
         bar.set_message("starting");
         let named = [(PLANNED, "auto"), ("best", best)].into_iter().chain(RIVALS.map(|rival| (rival, rival)));
         for (name, cache) in named {

@@ -29,19 +29,18 @@ pub(crate) struct Costs {
 
 /// Counters and CPU time of two turns: one that decodes every sample, one that has all of them decoded.
 pub(crate) fn costs(plain: &Window, kept: &Window) -> Result<[f64; 5]> {
-    let per = |window: &Window, ns: &str, each: &str| {
-        let count = window.counted(ns, each).with_context(|| format!("{ns} was not counted"))?;
-        anyhow::Ok(count / 1e9)
+    let per = |window: &Window, seconds: &str, each: &str| {
+        window.counted(seconds, each).with_context(|| format!("{seconds} was not counted"))
     };
-    let read_s = per(plain, "read_ns", "reads")?;
-    let decode_s = per(plain, "decode_ns", "decodes")?;
+    let read_s = per(plain, "read_seconds", "reads")?;
+    let decode_s = per(plain, "decode_seconds", "decodes")?;
     let augment_s =
-        (per(plain, "augment_ns", "preparations")? + per(kept, "augment_ns", "preparations")?) / 2.0;
+        (per(plain, "augment_seconds", "preparations")? + per(kept, "augment_seconds", "preparations")?) / 2.0;
     let finish = |window: &Window| {
         let all = window.server_cpu_s_per_sample().context("nothing was delivered")?;
-        let part = |ns: &str| anyhow::Ok(window.counted(ns, "deliveries").unwrap_or_default() / 1e9);
+        let part = |seconds: &str| window.counted(seconds, "deliveries").unwrap_or_default();
         // What no stage counts is done for each delivery.
-        Ok::<f64, anyhow::Error>(all - part("read_ns")? - part("decode_ns")? - part("augment_ns")?)
+        anyhow::Ok(all - part("read_seconds") - part("decode_seconds") - part("augment_seconds"))
     };
     let finish_s = (finish(plain)? + finish(kept)?) / 2.0;
     let job_s = kept.job_cpu_s_per_sample().context("nothing was delivered")?;

@@ -93,7 +93,7 @@ def run(skip, step):
 
 
 def numbers():
-    return {name: value for name, value in counted().items() if type(value) is int}
+    return {name: value for name, value in counted().items() if type(value) in (int, float)}
 
 
 def end():
