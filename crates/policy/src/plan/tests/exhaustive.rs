@@ -98,7 +98,8 @@ prop_compose! {
     }
 }
 
-fn cases() -> ProptestConfig {
+/// `PROPTEST_CASES`, else 1000 under `FOREBAY_TEST_LONG=1`, else 100.
+pub(super) fn cases() -> ProptestConfig {
     let long = std::env::var("FOREBAY_TEST_LONG").is_ok_and(|value| value == "1");
     let set = std::env::var("PROPTEST_CASES").is_ok();
     let default = ProptestConfig::default();

@@ -1,5 +1,7 @@
 //! Streams and jobs of other shapes: fairness, windows, several streams, prices, and what is refused.
 
+use proptest::prelude::*;
+
 use super::*;
 
 #[test]
@@ -141,4 +143,51 @@ fn without_memory_everything_comes_from_storage() {
     let plan = bottleneck(&Machine { memory: 0, ..machine }, &[load]).expect("a plan");
     assert_eq!((plan.sources[0][0], plan.sources[0][1]), (0.0, 0.0));
     assert!(near(plan.total(), plan.sources[0][2], 1e-6) && plan.total() > 0.0, "{plan:?}");
+}
+
+/// Of any size from 10 to this power to 10 to that.
+fn any_size(low: f64, high: f64) -> impl Strategy<Value = f64> {
+    (low..high).prop_map(|power| 10f64.powf(power))
+}
+
+prop_compose! {
+    fn any_load()(
+        samples in any_size(0.0, 9.0),
+        sizes in prop::array::uniform3(any_size(0.0, 9.0)),
+        times in prop::array::uniform4(prop_oneof![1 => Just(0.0), 4 => any_size(-8.0, 2.0)]),
+        mixing in 0.0..=1.0f64,
+        jobs in prop::collection::vec((prop::option::of(any_size(-2.0, 9.0)), 0usize..3), 0..6),
+    ) -> Load {
+        let level = |at: usize| [Level::Encoded, Level::Decoded, Level::Augmented][at];
+        let job = |&(demand, at): &(Option<f64>, usize)| Job { demand, finish_s: times[3], level: level(at) };
+        Load {
+            samples: samples as u64, encoded: sizes[0], decoded: sizes[1], augmented: sizes[2],
+            read_s: times[0], decode_s: times[1], augment_s: times[2], mixing,
+            jobs: jobs.iter().map(job).collect(),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(super::exhaustive::cases())]
+
+    #[test]
+    fn figures_of_any_size_are_planned(
+        loads in prop::collection::vec(any_load(), 1..3),
+        cores in any_size(0.0, 3.0),
+        memory in any_size(0.0, 15.0),
+        rates in prop::array::uniform3(prop_oneof![Just(f64::INFINITY), any_size(3.0, 12.0)]),
+        window: bool,
+    ) {
+        let [storage_bytes, storage_requests, link_bytes] = rates;
+        let machine = Machine { cores, memory: memory as u64, storage_bytes, storage_requests, link_bytes };
+        match bottleneck_with(&machine, &loads, Options { window }) {
+            Err(PlanError::Unbounded { .. }) => {}
+            Err(error) => prop_assert!(false, "{error:?}"),
+            Ok(plan) => {
+                prop_assert!(plan.rates.iter().flatten().all(|rate| rate.is_finite() && *rate >= 0.0));
+                prop_assert!(plan.splits.iter().map(Split::bytes).sum::<u64>() <= machine.memory);
+            }
+        }
+    }
 }
