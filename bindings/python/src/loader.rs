@@ -214,6 +214,12 @@ impl Job {
         Ok(metrics)
     }
 
+    /// What memory is planned with, and what was decided, as JSON.
+    fn planning(&self, py: Python<'_>) -> PyResult<String> {
+        let planning = self.with(py, |job| Ok(job.engine().planning()))?;
+        Ok(serde_json::to_string(&planning).unwrap_or_default())
+    }
+
     /// Seed and clock of the shared stream, if it draws from one.
     fn clock(&self, py: Python<'_>) -> PyResult<Option<(u64, u64)>> {
         self.with(py, |job| Ok(job.clock()))

@@ -184,6 +184,12 @@ impl Remote {
         Ok(metrics)
     }
 
+    /// What memory is planned with, and what was decided, as JSON.
+    fn planning(&self, py: Python<'_>) -> PyResult<String> {
+        let Answer::Status(status) = self.ask(py, Ask::Status(Done {}))? else { return Ok(String::new()) };
+        Ok(status.planning)
+    }
+
     /// Seed and clock of the shared stream, as of the batch received last.
     fn clock(&self) -> Option<(u64, u64)> {
         // After a fork another thread of the parent may have held the lock.

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
+use forebay_engine::pipeline::Planning;
+use forebay_policy::plan::Split;
 use forebay_wire::client::{Client, Error};
 use forebay_wire::{self as wire, Done, default_socket};
 use rustix::event::PollFlags;
@@ -37,6 +39,15 @@ pub(crate) struct Stop {
     pub(crate) socket: Option<PathBuf>,
 }
 
+/// How the daemon at `socket` is; nothing where nobody listens.
+pub(crate) fn ask(socket: &Path) -> Result<Option<wire::Status>> {
+    let Some(mut client) = connect(socket)? else { return Ok(None) };
+    match client.call(wire::Ask::Status(Done {}))? {
+        wire::Answer::Status(status) => Ok(Some(status)),
+        _ => bail!("the daemon gave no status"),
+    }
+}
+
 /// A connection, or nothing where nobody listens.
 fn connect(socket: &Path) -> Result<Option<Client>> {
     match Client::connect(socket) {
@@ -55,16 +66,13 @@ impl Status {
     /// Prints; the answer is no when there is no daemon.
     pub(crate) fn run(self) -> Result<Answer> {
         let socket = self.socket.unwrap_or_else(default_socket);
-        let Some(mut client) = connect(&socket)? else {
+        let Some(status) = ask(&socket)? else {
             if self.json {
                 println!("{}", json!({ "socket": socket, "running": false }));
             } else {
                 eprintln!("no daemon serves {}; `forebay serve` starts one", socket.display());
             }
             return Ok(Answer::No);
-        };
-        let wire::Answer::Status(status) = client.call(wire::Ask::Status(Done {}))? else {
-            bail!("the daemon gave no status")
         };
         if self.json {
             println!("{}", serde_json::to_string_pretty(&as_json(&socket, &status))?);
@@ -141,7 +149,26 @@ fn as_json(socket: &Path, status: &wire::Status) -> Value {
         "decoded_bytes": status.decoded_bytes, "threads": status.threads,
         "idle_seconds": seconds(status.idle_ns), "draining": status.draining,
         "jobs": jobs.collect::<Vec<_>>(), "streams": streams.collect::<Vec<_>>(),
+        "plan": serde_json::from_str::<Value>(&status.planning).unwrap_or_default(),
     })
+}
+
+/// What was decided last about memory.
+fn plan_line(planning: &str) -> String {
+    let planning: Planning = serde_json::from_str(planning).unwrap_or_default();
+    let Some(last) = planning.decisions.last() else { return String::new() };
+    let sum =
+        |of: fn(&Split) -> u64| last.streams.iter().map(|stream| of(&stream.split)).sum::<u64>() as f64 / 1e9;
+    format!(
+        "plan      {:.2} GB of files, {:.2} GB decoded, {:.2} GB of copies; {:.0} samples/s, bound by {}; {} ({})\n",
+        sum(|split| split.encoded),
+        sum(|split| split.decoded),
+        sum(|split| split.pool),
+        last.after,
+        last.binds.join(" and "),
+        if last.moved { "changed" } else { "kept" },
+        last.reason
+    )
 }
 
 fn table(socket: &Path, status: &wire::Status) -> String {
@@ -173,6 +200,7 @@ fn table(socket: &Path, status: &wire::Status) -> String {
             stream.slots
         ));
     }
+    text.push_str(&plan_line(&status.planning));
     if status.jobs.is_empty() {
         text.push_str("\nno jobs\n");
         return text;
@@ -221,8 +249,21 @@ mod tests {
             age_ns: 2_000_000_000,
             ..Default::default()
         };
-        let status = wire::Status { pid: 3, memory: 4_000_000_000, jobs: vec![job], ..Default::default() };
+        let planning = r#"{"machine": null, "streams": [], "decisions": [{"time": 1, "reason": "job 2 joined",
+            "moved": true, "before": 900.0, "after": 1200.0, "binds": ["cores"], "streams": [{"root": "/d",
+            "encoded": 0, "decoded": 2500000000, "pool": 500000000, "rates": [600.0, 600.0]}]}]}"#;
+        let status = wire::Status {
+            pid: 3,
+            memory: 4_000_000_000,
+            jobs: vec![job],
+            planning: planning.into(),
+            ..Default::default()
+        };
         let text = table(Path::new("/s"), &status);
+        assert!(
+            text.contains("2.50 GB decoded, 0.50 GB of copies; 1200 samples/s, bound by cores"),
+            "{text}"
+        );
         assert!(text.contains("train        7     64      2    50 %        300        150"), "{text}");
         let json = as_json(Path::new("/s"), &status);
         assert_eq!(json["jobs"][0]["counters"]["deliveries"], 300);

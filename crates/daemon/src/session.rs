@@ -539,6 +539,7 @@ impl Session {
             draining: self.house.stop.is_told(),
             encoded_bytes,
             decoded_bytes,
+            planning: serde_json::to_string(&engine.planning()).unwrap_or_default(),
         };
         self.reply(id, Answer::Status(status))
     }

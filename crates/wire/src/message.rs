@@ -602,6 +602,9 @@ pub struct Status {
     /// See `encoded_bytes`.
     #[prost(uint64, tag = "13")]
     pub decoded_bytes: u64,
+    /// What memory is planned with, and what was decided, as JSON.
+    #[prost(string, tag = "14")]
+    pub planning: String,
 }
 
 /// One job.

@@ -225,6 +225,12 @@ class RemoteJob:
                 return dict(self._native.metrics())
         return {}
 
+    def planning(self) -> str:
+        with contextlib.suppress(DaemonError):
+            if self._native.is_mine():
+                return str(self._native.planning())
+        return ""
+
     def clock(self) -> tuple[int, int] | None:
         clock: tuple[int, int] | None = self._native.clock()
         return clock

@@ -376,6 +376,13 @@ class DataLoader:
         seconds per stage, bytes. Empty while the daemon is lost."""
         return {} if self._job is None else dict(self._job.metrics())
 
+    def plan(self) -> dict[str, Any]:
+        """How memory is split between files, decoded images and copies, and why: the ``machine`` and the
+        ``streams`` as they are measured, and the ``decisions`` so far, the newest last. Empty before the
+        loader is iterated, and while the daemon is lost."""
+        text = "" if self._job is None else self._job.planning()
+        return dict(json.loads(text)) if text else {}
+
     def __repr__(self) -> str:
         return f"forebay.DataLoader({self.dataset!r}, batch_size={self.batch_size}, shuffle={self.shuffle})"
 

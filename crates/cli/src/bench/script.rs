@@ -39,6 +39,8 @@ pub(crate) struct Config<'a> {
     pub(crate) jobs: usize,
     /// Whether Forebay keeps decoded images.
     pub(crate) keep: bool,
+    /// Bytes that Forebay may use in each process; its own choice if there is none.
+    pub(crate) memory: Option<u64>,
     /// Whether a loader waits for its next turn instead of being made anew.
     pub(crate) stays: bool,
     /// The simulated device that its reads wait for.
@@ -60,6 +62,7 @@ impl<'a> Config<'a> {
             output,
             jobs: 1,
             keep: false,
+            memory: None,
             stays: false,
             throttle: None,
         }

@@ -4,14 +4,16 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use forebay_engine::parse_bytes;
+use forebay_engine::pipeline::Planning;
 use forebay_policy::plan::platforms;
 use forebay_policy::plan::profile::Profile;
 use forebay_policy::plan::seneca::Shares;
 use forebay_policy::plan::{Load, Machine};
 
 use crate::hint::Hinted;
+use crate::status;
 
 /// What is planned.
 #[derive(Debug, Clone)]
@@ -30,9 +32,23 @@ pub(crate) struct Case {
 pub(super) fn nothing() -> Hinted {
     Hinted::new(
         "there is nothing to plan",
-        "make a profile with `forebay profile` and pass it with --profile, or name a published machine with \
-         --platform azure --dataset openimages",
+        "make a profile with `forebay profile` and pass it with --profile, start training with a daemon \
+         (`forebay serve`), or name a published machine with --platform azure --dataset openimages",
     )
+}
+
+/// What a running daemon measures of itself and its jobs.
+pub(super) fn live(socket: &Path) -> Result<Case> {
+    let Some(status) = status::ask(socket)? else { return Err(nothing().into()) };
+    let planning: Planning = serde_json::from_str(&status.planning).context("the daemon tells of no plan")?;
+    let (Some(machine), false) = (planning.machine, planning.streams.is_empty()) else {
+        bail!(Hinted::new(
+            "the daemon has measured nothing to plan with",
+            "let a job draw from it for some seconds; with `--cache` other than auto it does not plan"
+        ));
+    };
+    let (names, loads) = planning.streams.into_iter().unzip();
+    Ok(Case { machine, loads, names, published: None })
 }
 
 /// Reads a profile.

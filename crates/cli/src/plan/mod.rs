@@ -17,6 +17,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use forebay_engine::parse_bytes;
 use forebay_policy::plan::platforms::published;
+use forebay_wire::default_socket;
 
 use crate::Answer;
 pub(crate) use input::Case;
@@ -26,7 +27,11 @@ use report::Report;
 /// Arguments of `forebay plan`.
 #[derive(Debug, Args)]
 pub(crate) struct Plan {
-    /// A profile of this machine and its streams, made by `forebay profile`.
+    /// Where the daemon listens whose jobs are planned for where no profile is given.
+    #[arg(long, env = "FOREBAY_SOCKET", conflicts_with = "profile")]
+    socket: Option<PathBuf>,
+    /// A profile of this machine and its streams, made by `forebay profile`; default: what a running daemon
+    /// measures.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["platform", "dataset"])]
     profile: Option<PathBuf>,
     /// A platform published with Seneca (FAST '26), instead of a profile.
@@ -98,7 +103,7 @@ impl Plan {
         let mut case = match (&self.profile, &self.platform, &self.dataset) {
             (Some(file), ..) => input::profile(file, jobs, !self.warm)?,
             (None, Some(platform), Some(dataset)) => input::published(platform, dataset, jobs)?,
-            _ => return Err(input::nothing().into()),
+            _ => input::live(&self.socket.clone().unwrap_or_else(default_socket))?,
         };
         if let Some(memory) = self.memory {
             case.machine.memory = memory;

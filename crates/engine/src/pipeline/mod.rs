@@ -22,7 +22,7 @@ mod stream;
 
 pub use forebay_policy::share::{Level, Order, Remainder};
 pub use handle::{Job, Next};
-pub use replan::{Decision, StreamSplit};
+pub use replan::{Decision, Planning, StreamSplit};
 pub use run::{Failure, Feeding};
 pub use spec::{MIN_SLOTS, OnError, Share, Sharing, Spec, remainder};
 
@@ -154,9 +154,16 @@ impl Engine {
         self.shared.lock().cache.facts()
     }
 
-    /// What was decided about memory lately, and why; the newest last.
-    pub fn decisions(&self) -> Vec<Decision> {
-        self.shared.lock().planner.decisions().cloned().collect()
+    /// What is planned with now, and what was decided about memory, and why.
+    pub fn planning(&self) -> Planning {
+        let state = self.shared.lock();
+        let made_for = state.planner.made_for();
+        let streams = made_for.iter().flat_map(|(_, loads)| loads);
+        Planning {
+            machine: made_for.map(|(machine, _)| *machine),
+            streams: streams.map(|(client, load)| (state.root(*client), load.clone())).collect(),
+            decisions: state.planner.decisions().cloned().collect(),
+        }
     }
 
     /// Whether no job draws from it.

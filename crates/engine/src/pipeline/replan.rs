@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_policy::plan::{self, Job as Draws, Load, Machine, Options, Plan, Split};
 use forebay_policy::share::{Level, Order};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::fetch::Device;
 use super::{Client, Shared, State};
@@ -38,7 +38,7 @@ const POOLS: u64 = 8;
 const READ_S: f64 = 30e-6;
 
 /// What was decided about memory, and why.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// Seconds since 1970.
     pub time: u64,
@@ -51,13 +51,13 @@ pub struct Decision {
     /// See `before`.
     pub after: f64,
     /// What keeps jobs from more.
-    pub binds: Vec<&'static str>,
+    pub binds: Vec<String>,
     /// The split of each stream.
     pub streams: Vec<StreamSplit>,
 }
 
 /// The bytes that one stream's forms get.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StreamSplit {
     /// Its folder.
     pub root: String,
@@ -66,6 +66,17 @@ pub struct StreamSplit {
     pub split: Split,
     /// Deliveries per second that are predicted for its jobs.
     pub rates: Vec<f64>,
+}
+
+/// What is planned with now, and what was decided.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Planning {
+    /// The machine as it is measured; nothing before there is a plan.
+    pub machine: Option<Machine>,
+    /// The folder of each stream, and what its work costs.
+    pub streams: Vec<(String, Load)>,
+    /// What was decided lately, the newest last.
+    pub decisions: Vec<Decision>,
 }
 
 /// What work for one stream costs.
@@ -161,6 +172,11 @@ impl Planner {
 
     pub(super) fn decisions(&self) -> impl Iterator<Item = &Decision> {
         self.decisions.iter()
+    }
+
+    /// The machine and the loads that the present plan was made for.
+    pub(super) fn made_for(&self) -> Option<&(Machine, BTreeMap<Client, Load>)> {
+        self.made_for.as_ref()
     }
 
     /// Whether memory is split by a plan.
@@ -433,7 +449,7 @@ impl State {
             moved,
             before,
             after: if moved { after } else { before },
-            binds: plan.binds.iter().map(|resource| resource.name()).collect(),
+            binds: plan.binds.iter().map(|resource| resource.name().to_string()).collect(),
             streams: streams.collect(),
         };
         self.planner.note(decision);
@@ -446,7 +462,7 @@ impl State {
         }
     }
 
-    fn root(&self, client: Client) -> String {
+    pub(super) fn root(&self, client: Client) -> String {
         let job = self.jobs.values().find(|job| job.client() == client);
         job.map(|job| job.spec.dataset.root().display().to_string()).unwrap_or_default()
     }

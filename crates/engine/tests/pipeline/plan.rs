@@ -137,12 +137,12 @@ fn the_plan_follows_what_is_measured_and_who_is_there() {
     let engine = Arc::new(Engine::new(Config::new(28 << 20, 2)));
     let mut job = engine.join(spec(folder, Level::Augmented, 0.0, 0)).expect("joined");
     let mut number = 0;
-    while engine.decisions().is_empty() {
+    while engine.planning().decisions.is_empty() {
         epoch(&mut job, number, &Received::default());
         number += 1;
         assert!(number < 200, "nothing was planned");
     }
-    let first = engine.decisions()[0].clone();
+    let first = engine.planning().decisions[0].clone();
     assert!(first.moved && first.after > 0.0 && first.streams.len() == 1, "{first:?}");
     // Files come from the system's memory: only decoding is worth keeping.
     assert!(first.streams[0].split.decoded > first.streams[0].split.encoded, "{first:?}");
@@ -153,10 +153,10 @@ fn the_plan_follows_what_is_measured_and_who_is_there() {
         assert!(batch.samples.iter().all(|&sample| seen.insert(sample)), "nothing twice");
     }
     assert_eq!(seen.len(), folder, "nothing lost");
-    let reasons: Vec<String> = engine.decisions().into_iter().map(|one| one.reason).collect();
+    let reasons: Vec<String> = engine.planning().decisions.into_iter().map(|one| one.reason).collect();
     assert!(reasons.iter().any(|reason| reason.contains("joined")), "{reasons:?}");
     drop(other);
-    while !engine.decisions().iter().any(|one| one.reason.contains("left")) {
+    while !engine.planning().decisions.iter().any(|one| one.reason.contains("left")) {
         epoch(&mut job, number, &Received::default());
         number += 1;
         assert!(number < 400, "the one that left is still planned for");

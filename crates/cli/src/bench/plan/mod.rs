@@ -279,7 +279,7 @@ impl<'a> Bench<'a> {
             sides.push((name.into(), Some(self.daemon(cell, room, cache)?), Vec::new()));
         }
         for (name, script) in APART {
-            match self.apart(cell, name, script) {
+            match self.apart(cell, room, name, script) {
                 Ok(side) => sides.push((name.into(), Some(side), Vec::new())),
                 Err(error) => bar.suspend(|| warn(&error.context(format!("{name} cannot run")))),
             }
@@ -316,8 +316,11 @@ impl<'a> Bench<'a> {
     }
 
     /// A loader in each process; of PyTorch the best number of workers.
-    fn apart(&self, cell: Cell, name: &str, script: &'static str) -> Result<Side<'a>> {
-        let side = |threads| Side::apart(self.python, self.config, cell, script, threads, self.samples);
+    fn apart(&self, cell: Cell, room: u64, name: &str, script: &'static str) -> Result<Side<'a>> {
+        // All of them together have what the daemon has.
+        let memory = self.memory(cell, room) / cell.jobs as u64;
+        let side =
+            |threads| Side::apart(self.python, self.config, cell, (script, threads, memory), self.samples);
         if name != "torch" {
             return side(0);
         }

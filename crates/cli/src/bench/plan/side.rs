@@ -49,12 +49,13 @@ impl<'a> Side<'a> {
         python: &'a Path,
         config: &Config<'a>,
         cell: Cell,
-        script: &'static str,
-        threads: usize,
+        (script, threads, memory): (&'static str, usize, u64),
         samples: u64,
     ) -> Result<Self> {
         let throttle = config.throttle.filter(|_| cell.storage);
-        let jobs = Jobs::open(python, script, Config { threads, stays: true, throttle, ..config.clone() })?;
+        let memory = Some(memory);
+        let config = Config { threads, memory, stays: true, throttle, ..config.clone() };
+        let jobs = Jobs::open(python, script, config)?;
         Self::start(None, jobs, cell, threads, samples)
     }
 

@@ -7,7 +7,11 @@ def prepare():
     from torchvision import transforms  # noqa: F401
 
     torch.set_num_threads(1)
-    forebay.configure(threads=THREADS or None, cache="auto" if CONFIG["keep"] else "off")
+    forebay.configure(
+        memory=CONFIG["memory"],
+        threads=THREADS or None,
+        cache="auto" if CONFIG["keep"] else "off",
+    )
     return f"forebay {forebay.__version__}, torch {torch.__version__}"
 
 
