@@ -74,7 +74,9 @@ def test_a_validation_loader_made_anew_finds_what_the_last_one_left(small):
                 assert (check.metrics()["preparations"] == 0) == (number > 0)
 
 
-@pytest.mark.parametrize("mode", ["auto", "off", "encoded", "decoded"])
+@pytest.mark.parametrize(
+    "mode", ["auto", "off", "no-evict", "encoded", "decoded", "lru", "lru-decoded", "30-40-30"]
+)
 def test_pixels_are_the_same_whatever_is_kept(small, cache, mode):
     with runs.loader(small, batch_size=9, shuffle=True) as loader:
         expect = [runs.epoch(loader) for _ in range(2)]

@@ -1,0 +1,121 @@
+"""Guards the plan as a user meets it: it is made, explained, and follows the jobs; batches stay what they are."""
+
+import json
+import subprocess
+import threading
+
+import forebay
+import pictures
+import pytest
+import runs
+from daemons import program, serving, until
+
+# Decoded images of 64 KB: those of some fit into the budget, and so do all files.
+COUNT, SIDE = 300, (160, 136)
+BUDGET = "24MB"
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    root = tmp_path_factory.mktemp("plan")
+    pictures.folder(root, COUNT, classes=2, size=SIDE)
+    return root
+
+
+def training(images, share, **settings):
+    return runs.Recording(images, batch_size=8, shuffle=True, transform=runs.CROP, share=share, **settings)
+
+
+def decisions(loader):
+    return loader.plan().get("decisions", [])
+
+
+def draw(loader, enough):
+    """Epochs until `enough` says so."""
+    for _ in range(500):
+        seen = [sample for batch in runs.epoch(loader) for sample in batch.samples]
+        assert sorted(seen) == list(range(COUNT)), "every sample once"
+        if enough():
+            return
+    raise AssertionError("nothing was decided")
+
+
+def test_a_daemon_plans_explains_and_follows_its_jobs(images, tmp_path):
+    with serving(tmp_path, BUDGET) as daemon, training(images, daemon.socket) as first:
+        assert first.plan() == {}, "before it is iterated"
+        draw(first, lambda: decisions(first))
+        plan = first.plan()
+        assert plan["machine"]["cores"] > 0 and len(plan["streams"]) == 1
+        assert plan["streams"][0][1]["decode_s"] > 0
+        made = plan["decisions"][0]
+        assert made["moved"] and made["after"] >= made["before"] and made["binds"]
+        assert made["streams"][0]["decoded"] > 0
+
+        asked = subprocess.run(
+            [program(), "plan", "--socket", daemon.socket, "--what-if", "memory=1GB", "--json"],
+            capture_output=True,
+            check=True,
+        )
+        told = json.loads(asked.stdout)
+        assert "memory" in told["before"]["plan"]["binds"], "there is too little of it"
+        assert "memory" not in told["plan"]["binds"], "there is enough for all"
+        status = subprocess.run(
+            [program(), "status", "--socket", daemon.socket], capture_output=True, check=True, text=True
+        )
+        assert "bound by" in status.stdout
+
+        with training(images, daemon.socket, seed=1) as second:
+            other = threading.Thread(target=draw, args=(first, lambda: said(first, "joined")))
+            other.start()
+            draw(second, lambda: said(second, "joined"))
+            other.join()
+        until(lambda: draw(first, lambda: True) or said(first, "left"))
+
+
+def said(loader, what):
+    return any(what in decision["reason"] for decision in decisions(loader))
+
+
+def test_a_process_plans_too(images):
+    forebay.configure(memory=BUDGET)
+    try:
+        with training(images, "process") as loader:
+            draw(loader, lambda: decisions(loader))
+            assert loader.plan()["decisions"][0]["reason"]
+    finally:
+        forebay.configure(memory=None)
+
+
+def test_no_plan_is_told_with_its_cure(tmp_path):
+    nobody = subprocess.run(
+        [program(), "plan", "--socket", tmp_path / "none"], capture_output=True, text=True
+    )
+    assert nobody.returncode == 2 and "forebay profile" in nobody.stderr
+    with serving(tmp_path) as daemon:
+        early = subprocess.run([program(), "plan", "--socket", daemon.socket], capture_output=True, text=True)
+        assert early.returncode == 2 and "measured nothing" in early.stderr
+
+
+def test_decoded_data_is_shared_by_jobs_with_other_random_steps(images, tmp_path):
+    """Each gets every sample once and copies of its own; what is decoded is decoded for both."""
+    from torchvision import transforms as v1
+
+    with serving(tmp_path, "512MB", 2, "--cache", "off") as daemon:
+        share = {"share": daemon.socket, "order": "ready", "level": "decoded", "mixing": 0}
+        other = [v1.RandomCrop(16), v1.ToTensor()]
+        jobs = [
+            runs.Recording(images, batch_size=8, shuffle=True, transform=steps, **share)
+            for steps in (runs.CROP, other)
+        ]
+        running = [iter(job) for job in jobs]
+        seen = [set(), set()]
+        for _ in range(COUNT // 8):
+            for job, iterator, samples in zip(jobs, running, seen, strict=True):
+                next(iterator)
+                samples.update(job.native.samples)
+        decodes = sum(job.metrics()["decodes"] for job in jobs)
+        received = sum(map(len, seen))
+        assert received == 2 * (COUNT // 8) * 8, "nothing twice"
+        assert decodes <= 0.75 * received, "most are decoded for both"
+        for job in jobs:
+            job.close()
