@@ -1,4 +1,4 @@
-"""Guards the plan as a user meets it: it is made, explained, and follows the jobs; batches stay what they are."""
+"""Guards the plan as a user meets it: it is made, explained and follows the jobs."""
 
 import json
 import subprocess

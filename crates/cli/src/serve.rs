@@ -38,7 +38,7 @@ pub(crate) struct Serve {
     /// Worker threads; default: the cores that affinity and cgroup leave.
     #[arg(long, env = "FOREBAY_THREADS")]
     pub(crate) threads: Option<usize>,
-    /// What is kept of samples between epochs: decoded images if all of them fit, else files.
+    /// What is kept of samples between epochs; auto: as planned from what is measured.
     #[arg(long, env = "FOREBAY_CACHE", value_name = "auto|off|no-evict|encoded|decoded|lru|lru-decoded|E-D-P", value_parser = cache)]
     pub(crate) cache: Option<CacheMode>,
     /// End after so many seconds without a job; default: never.
