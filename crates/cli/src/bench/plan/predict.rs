@@ -34,8 +34,9 @@ pub(crate) fn costs(plain: &Window, kept: &Window) -> Result<[f64; 5]> {
     };
     let read_s = per(plain, "read_seconds", "reads")?;
     let decode_s = per(plain, "decode_seconds", "decodes")?;
-    let augment_s =
-        (per(plain, "augment_seconds", "preparations")? + per(kept, "augment_seconds", "preparations")?) / 2.0;
+    let augment_s = (per(plain, "augment_seconds", "preparations")?
+        + per(kept, "augment_seconds", "preparations")?)
+        / 2.0;
     let finish = |window: &Window| {
         let all = window.server_cpu_s_per_sample().context("nothing was delivered")?;
         let part = |seconds: &str| window.counted(seconds, "deliveries").unwrap_or_default();
