@@ -1,4 +1,5 @@
-//! The vector kernels, all in one file: resampling in Pillow's integer arithmetic, and finish.
+//! The vector kernels, all in one file: resampling in Pillow's integer arithmetic, upsampling and colours in
+//! libjpeg's, and finish.
 //!
 //! Every kernel has a plain form beside it that says what it computes; [`Simd`] picks the AVX2 form when
 //! the processor has it. Both give the same bits, and tests compare them.
@@ -161,6 +162,64 @@ impl Simd {
     }
 }
 
+impl Simd {
+    /// Three times a row of chroma and once the next nearest row: the vertical half of fancy upsampling.
+    pub fn add_rows(self, near: &[u8], far: &[u8], dst: &mut [u16]) {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the features were detected.
+            Simd::Avx2 => unsafe { add_rows_avx2(near, far, dst) },
+            _ => add_rows_plain(near, far, dst),
+        }
+    }
+
+    /// Pixels from a row of luma and two of chroma of half its width, as [`Simd::add_rows`] makes them (`tall`) or
+    /// samples as they are; from the sample to the left of the first one, to that right of the last.
+    ///
+    /// # Panics
+    /// When luma does not reach [`SLACK`] beyond the row, or chroma half of that.
+    pub fn rgb_halved(self, luma: &[u8], chroma: [&[u16]; 2], tall: bool, dst: &mut [u8]) {
+        let width = dst.len() / 3;
+        let reach = width.next_multiple_of(BLOCK);
+        assert!(
+            luma.len() >= reach && chroma.iter().all(|row| row.len() >= reach / 2 + 2),
+            "rows with slack"
+        );
+        match (self, tall) {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the features were detected; the rows were checked.
+            (Simd::Avx2, true) => unsafe { rgb_halved_avx2::<true>(luma, chroma, dst) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            (Simd::Avx2, false) => unsafe { rgb_halved_avx2::<false>(luma, chroma, dst) },
+            _ => {
+                for (x, (rgb, &luma)) in dst.as_chunks_mut::<3>().0.iter_mut().zip(luma).enumerate() {
+                    *rgb = pixel(luma, chroma.map(|row| between(row, x, tall)));
+                }
+            }
+        }
+    }
+
+    /// Pixels from a row of luma and two of chroma, all of one width.
+    ///
+    /// # Panics
+    /// When a row does not reach [`SLACK`] beyond the last pixel.
+    pub fn rgb(self, luma: &[u8], chroma: [&[u8]; 2], dst: &mut [u8]) {
+        let reach = (dst.len() / 3).next_multiple_of(BLOCK);
+        assert!(luma.len() >= reach && chroma.iter().all(|row| row.len() >= reach), "rows with slack");
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the features were detected; the rows were checked.
+            Simd::Avx2 => unsafe { rgb_avx2(luma, chroma, dst) },
+            _ => {
+                for (x, (rgb, &luma)) in dst.as_chunks_mut::<3>().0.iter_mut().zip(luma).enumerate() {
+                    *rgb = pixel(luma, chroma.map(|row| row[x]));
+                }
+            }
+        }
+    }
+}
+
 /// What each of the 256 byte values becomes in each channel, exactly as torch computes it in f32.
 #[derive(Debug, Clone)]
 pub struct Table {
@@ -232,6 +291,160 @@ fn horizontal_plain(src: Rows<'_>, rows: usize, taps: &Taps, mirror: bool, dst: 
             for c in 0..3 {
                 dst[(y * width + to) * 3 + c] = weigh(weights, |i| pixels[i * 3 + c]);
             }
+        }
+    }
+}
+
+/// Pixels that are converted at once.
+const BLOCK: usize = 32;
+/// Factors of chroma in colours, in 1/65536: 1.402, 1.772, 0.34414 and 0.71414, less what is added as a whole.
+const CR_RED: i16 = 26345;
+const CB_BLUE: i16 = -14942;
+const CB_GREEN: i16 = -22554;
+const CR_GREEN: i16 = 18734;
+/// Rounding of fancy upsampling, left and right half of a sample, and bits: `[not tall, tall]`.
+const BIAS: [[i16; 2]; 2] = [[1, 2], [8, 7]];
+const BITS: [i32; 2] = [2, 4];
+
+#[inline(always)]
+fn add_rows_plain(near: &[u8], far: &[u8], dst: &mut [u16]) {
+    for ((sum, &near), &far) in dst.iter_mut().zip(near).zip(far) {
+        *sum = u16::from(near) * 3 + u16::from(far);
+    }
+}
+
+/// Chroma of pixel `x`: three parts of its own sample and one of the nearer neighbour.
+fn between(row: &[u16], x: usize, tall: bool) -> u8 {
+    let at = x / 2 + 1;
+    let other = if x.is_multiple_of(2) { at - 1 } else { at + 1 };
+    let bias = BIAS[usize::from(tall)][x % 2] as u16;
+    ((row[at] * 3 + row[other] + bias) >> BITS[usize::from(tall)]) as u8
+}
+
+/// JFIF's colours in libjpeg's integers.
+fn pixel(luma: u8, chroma: [u8; 2]) -> [u8; 3] {
+    let (luma, [cb, cr]) = (i32::from(luma), chroma.map(|c| i32::from(c) - 128));
+    let part = |sum: i32| (sum + (1 << 15)) >> 16;
+    let red = cr + part(cr * i32::from(CR_RED));
+    let green = part(cb * i32::from(CB_GREEN) + cr * i32::from(CR_GREEN)) - cr;
+    let blue = 2 * cb + part(cb * i32::from(CB_BLUE));
+    [red, green, blue].map(|colour| (luma + colour).clamp(0, 255) as u8)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn add_rows_avx2(near: &[u8], far: &[u8], dst: &mut [u16]) {
+    // The compiler does it by itself once it may.
+    add_rows_plain(near, far, dst);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn rgb_halved_avx2<const TALL: bool>(luma: &[u8], chroma: [&[u16]; 2], dst: &mut [u8]) {
+    let colours = Colours::new();
+    let bits = BITS[usize::from(TALL)];
+    // Chroma counts from 128.
+    let bias = BIAS[usize::from(TALL)].map(|bias| _mm256_set1_epi16(bias - (128 << bits)));
+    for (block, out) in dst.chunks_mut(BLOCK * 3).enumerate() {
+        // SAFETY: the rows reach to the end of the block (checked by the caller).
+        let luma = unsafe { _mm256_loadu_si256(luma.as_ptr().add(block * BLOCK).cast()) };
+        let [cb, cr] = chroma.map(|row| {
+            // SAFETY: as above, and two samples further.
+            let [last, this, next] = [0, 1, 2]
+                .map(|i| unsafe { _mm256_loadu_si256(row.as_ptr().add(block * BLOCK / 2 + i).cast()) });
+            let three = _mm256_add_epi16(this, _mm256_add_epi16(this, this));
+            [(last, bias[0]), (next, bias[1])].map(|(other, bias)| {
+                let sum = _mm256_add_epi16(_mm256_add_epi16(three, other), bias);
+                if TALL { _mm256_srai_epi16::<4>(sum) } else { _mm256_srai_epi16::<2>(sum) }
+            })
+        });
+        colours.put(luma, cb, cr, out);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn rgb_avx2(luma: &[u8], chroma: [&[u8]; 2], dst: &mut [u8]) {
+    let colours = Colours::new();
+    let middle = _mm256_set1_epi16(128);
+    for (block, out) in dst.chunks_mut(BLOCK * 3).enumerate() {
+        // SAFETY: the rows reach to the end of the block (checked by the caller).
+        let [luma, cb, cr] = [luma, chroma[0], chroma[1]]
+            .map(|row| unsafe { _mm256_loadu_si256(row.as_ptr().add(block * BLOCK).cast()) });
+        let [cb, cr] = [cb, cr].map(|row| halves(row).map(|half| _mm256_sub_epi16(half, middle)));
+        colours.put(luma, cb, cr, out);
+    }
+}
+
+/// Even and odd bytes as words.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2")]
+fn halves(bytes: __m256i) -> [__m256i; 2] {
+    [_mm256_and_si256(bytes, _mm256_set1_epi16(255)), _mm256_srli_epi16::<8>(bytes)]
+}
+
+/// Where in the output the bytes of each channel go: for each part of 16 bytes and each channel, the bytes to pick.
+#[cfg(target_arch = "x86_64")]
+struct Colours([[__m256i; 3]; 3]);
+
+#[cfg(target_arch = "x86_64")]
+impl Colours {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn new() -> Self {
+        Colours([0, 1, 2].map(|part| {
+            [0, 1, 2].map(|channel| {
+                let index: [i8; 16] = std::array::from_fn(|i| {
+                    let (pixel, of) = ((part * 16 + i) / 3, (part * 16 + i) % 3);
+                    // Eight even pixels come before eight odd ones.
+                    if of == channel { ((pixel % 2) * 8 + pixel / 2) as i8 } else { -1 }
+                });
+                // SAFETY: sixteen bytes are read from an array of sixteen.
+                _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(index.as_ptr().cast()) })
+            })
+        }))
+    }
+
+    /// Converts a block, even and odd pixels apart, and writes as much of it as there is room for.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn put(&self, luma: __m256i, cb: [__m256i; 2], cr: [__m256i; 2], out: &mut [u8]) {
+        let luma = halves(luma);
+        // (x · factor + 2¹⁵) >> 16, of which only the upper half of a product is at hand.
+        let part = |x: __m256i, factor: i16| {
+            let product = _mm256_mulhi_epi16(_mm256_add_epi16(x, x), _mm256_set1_epi16(factor));
+            _mm256_srai_epi16::<1>(_mm256_add_epi16(product, _mm256_set1_epi16(1)))
+        };
+        let factors = _mm256_set1_epi32(i32::from(CR_GREEN) << 16 | i32::from(CB_GREEN) & 0xffff);
+        let green = |pairs: __m256i| {
+            let sum = _mm256_add_epi32(_mm256_madd_epi16(pairs, factors), _mm256_set1_epi32(1 << 15));
+            _mm256_srai_epi32::<16>(sum)
+        };
+        let colours = [0, 1].map(|i| {
+            let (luma, cb, cr) = (luma[i], cb[i], cr[i]);
+            let red = _mm256_add_epi16(cr, part(cr, CR_RED));
+            let (low, high) = (_mm256_unpacklo_epi16(cb, cr), _mm256_unpackhi_epi16(cb, cr));
+            let green = _mm256_sub_epi16(_mm256_packs_epi32(green(low), green(high)), cr);
+            let blue = _mm256_add_epi16(_mm256_add_epi16(cb, cb), part(cb, CB_BLUE));
+            [red, green, blue].map(|colour| _mm256_add_epi16(luma, colour))
+        });
+        let channels = [0, 1, 2].map(|c| _mm256_packus_epi16(colours[0][c], colours[1][c]));
+        let parts = self.0.map(|picks| {
+            let of = [0, 1, 2].map(|c| _mm256_shuffle_epi8(channels[c], picks[c]));
+            _mm256_or_si256(_mm256_or_si256(of[0], of[1]), of[2])
+        });
+        let mut rest = [0; BLOCK * 3];
+        let to = if out.len() == rest.len() { out.as_mut_ptr() } else { rest.as_mut_ptr() };
+        for (i, part) in parts.into_iter().enumerate() {
+            // SAFETY: three times sixteen bytes of each lane are a block, for which there is room in either.
+            unsafe {
+                _mm_storeu_si128(to.add(i * 16).cast(), _mm256_castsi256_si128(part));
+                _mm_storeu_si128(to.add(48 + i * 16).cast(), _mm256_extracti128_si256::<1>(part));
+            }
+        }
+        if out.len() < rest.len() {
+            out.copy_from_slice(&rest[..out.len()]);
         }
     }
 }
@@ -517,6 +730,24 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn vector_and_plain_colours_are_equal(width in 0usize..140, tall: bool, seed: u64) {
+            let near = noise(3 * 192, seed);
+            let (far, luma) = (noise(3 * 192, !seed), noise(192, seed ^ 1));
+            let [plain, fast] = [Simd::Plain, Simd::detect()].map(|simd| {
+                let mut sums = vec![0; near.len()];
+                simd.add_rows(&near, &far, &mut sums);
+                if !tall {
+                    sums = near.iter().copied().map(u16::from).collect();
+                }
+                let mut out = [vec![0; width * 3], vec![0; width * 3]];
+                simd.rgb_halved(&luma, [&sums, &sums[190..]], tall, &mut out[0]);
+                simd.rgb(&luma, [&near, &far], &mut out[1]);
+                (sums, out)
+            });
+            prop_assert_eq!(plain, fast);
+        }
+
         #[test]
         fn finish_equals_torchs_arithmetic_bit_for_bit(
             pixels in 0usize..70, seed: u64, scale: bool, normalize: bool, last: bool,

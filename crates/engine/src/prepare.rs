@@ -8,9 +8,9 @@ use forebay_recipe::{CopyName, Decode, Drawn, Op, Recipe, Rect};
 
 use crate::augment::{Augmenter, Head};
 use crate::batch::Value;
-use crate::cache::{Decoded, Form, Forms, From, Keep, Kept, NO_SHELF};
+use crate::cache::{Decoded, Form, Forms, From, Keep, Kept, NO_SHELF, keeps_planes};
 use crate::counters::{CoreTime, Counters};
-use crate::decode::{Decoder, Header, Pixels};
+use crate::decode::{Decoder, Header, Picture, Pixels};
 use crate::error::{Fault, Stage};
 use crate::pipeline::count_read;
 use crate::storage::Dataset;
@@ -57,6 +57,11 @@ impl Order<'_> {
     /// Whether the decoded form itself is wanted, for jobs to make copies of.
     fn is_form(&self) -> bool {
         self.keep.iter().any(|keep| keep.shelf() == NO_SHELF)
+    }
+
+    /// Whether the decoded form of a recipe is kept as planes where the file has them.
+    fn keeps_planes(&self, recipe: &Recipe) -> bool {
+        keeps_planes(recipe) || self.is_form() && recipe.split().prefix.is_empty()
     }
 }
 
@@ -186,11 +191,12 @@ impl Preparer {
         let start = CoreTime::now();
         let (width, height) = decoded.size;
         let drawn = recipe.draw(name, width, height)?;
-        let rect = decoded.pixels.rect();
-        let (head, rest) = Head::fold(rect.width, rect.height, &drawn.ops[drawn.prefix..]);
+        let (width, height) = decoded.picture.size();
+        let (head, rest) = Head::fold(width, height, &drawn.ops[drawn.prefix..]);
         let Value::Image(out) = &mut self.copy else { unreachable!("made as an image") };
         let (limit, room) = (self.limit / 8, self.limit / 8);
-        self.augmenter.run(&decoded.pixels, 1, &head, rest, limit, room, out)?;
+        self.augmenter.run_on(&decoded.picture, &mut self.decoded, &head, rest, limit, room, out)?;
+        self.decoded.trim(KEEP);
         counters.augment_ns.spend(start);
         counters.preparations.add(1);
         Ok((drawn, &self.copy))
@@ -207,12 +213,12 @@ impl Preparer {
     ) -> Result<Prepared, Fault> {
         let (start, (width, height)) = (CoreTime::now(), decoded.size);
         let done = base.draw_prefix(order.name, width, height)?.len();
-        let rect = decoded.pixels.rect();
-        let (head, rest) = Head::fold(rect.width, rect.height, &drawn.ops[done..drawn.prefix]);
+        let (width, height) = decoded.picture.size();
+        let (head, rest) = Head::fold(width, height, &drawn.ops[done..drawn.prefix]);
         let mut pixels = Pixels::default();
         let (limit, room) = (self.limit / 8, self.limit / 2);
-        self.augmenter.run(&decoded.pixels, 1, &head, rest, limit, room, &mut pixels)?;
-        let own = Decoded { size: decoded.size, pixels };
+        self.augmenter.run_on(&decoded.picture, &mut self.decoded, &head, rest, limit, room, &mut pixels)?;
+        let own = Decoded { size: decoded.size, picture: Picture::Rgb(pixels) };
         let form = Arc::new(Kept::Decoded(own));
         order.counters.augment_ns.spend(start);
         let Kept::Decoded(own) = &*form else { unreachable!("pixels were made") };
@@ -242,7 +248,9 @@ impl Preparer {
         let drawn = recipe.draw(name, width, height).map_err(|e| augment(e.into()))?;
         let density = |recipe: &Recipe| {
             let (height, width) = recipe.decoded_size().unwrap_or((height, width));
-            bytes.len() as f32 / (width as f32 * height as f32 * 3.0)
+            let pixels = width as f32 * height as f32 * 3.0;
+            let planes = header.planes_bytes().filter(|_| order.keeps_planes(recipe));
+            bytes.len() as f32 / planes.map_or(pixels, |bytes| bytes as f32)
         };
         let wanted = keep.iter().any(|keep| match keep {
             Keep::Decoded(form) => density(&form.recipe) >= form.least,
@@ -271,7 +279,7 @@ impl Preparer {
             .decoder
             .decode(bytes, &header, wanted, denominator, self.limit / 2, &mut self.decoded)
             .map_err(|fault| (Stage::Decode, fault))?;
-        let start = count_decode(counters, &self.decoded, start, false);
+        let start = count_decode(counters, self.decoded.size(), start, false);
         self.augmenter
             .run(&self.decoded, denominator, &head, rest, self.limit / 8, room, out)
             .map_err(augment)?;
@@ -291,6 +299,7 @@ impl Preparer {
         start: CoreTime,
         keeping: &mut Forms,
     ) -> Result<Option<Arc<Kept>>, Failed> {
+        let decode = |fault| (Stage::Decode, fault);
         let (width, height) = header.size();
         let prefix = &drawn.ops[..drawn.prefix];
         let (head, rest) = Head::fold(width, height, prefix);
@@ -312,11 +321,24 @@ impl Preparer {
         let plain = |ops: &[Op]| ops.is_empty() && denominator == 1;
         // What is kept as it was decoded is decoded into memory of its own.
         let own = forms.iter().any(|(_, _, ops)| plain(ops));
-        let mut pixels = if own { Pixels::default() } else { std::mem::take(&mut self.decoded) };
-        let decoded = self.decoder.decode(bytes, header, region, denominator, self.limit / 2, &mut pixels);
-        let denominator = decoded.map_err(|fault| (Stage::Decode, fault))?;
-        let start = count_decode(order.counters, &pixels, start, true);
-        let density = |image: &Pixels| Some(bytes.len() as f32 / (image.capacity() as f32).max(1.0));
+        let whole = forms.iter().filter(|(_, _, ops)| plain(ops));
+        let mut planes = None;
+        if whole.clone().any(|(_, recipe, _)| order.keeps_planes(recipe))
+            && whole.clone().all(|(_, recipe, _)| recipe.split().prefix.is_empty())
+        {
+            planes = self.decoder.planes(bytes, header, self.limit / 2).map_err(decode)?;
+        }
+        let (picture, denominator) = match planes {
+            Some(planes) => (Picture::Planes(planes), 1),
+            None => {
+                let mut pixels = if own { Pixels::default() } else { std::mem::take(&mut self.decoded) };
+                let limit = self.limit / 2;
+                let scale = self.decoder.decode(bytes, header, region, denominator, limit, &mut pixels);
+                (Picture::Rgb(pixels), scale.map_err(decode)?)
+            }
+        };
+        let start = count_decode(order.counters, picture.size(), start, true);
+        let density = |bytes_held: usize| Some(bytes.len() as f32 / (bytes_held as f32).max(1.0));
         let mut mine = None;
         // All forms together take no more than a decoded image may.
         let mut room = self.limit / 2;
@@ -324,11 +346,19 @@ impl Preparer {
         for (shelf, recipe, ops) in small {
             let (head, rest) = Head::fold(width, height, ops);
             let mut image = Pixels::default();
-            let run = self.augmenter.run(&pixels, denominator, &head, rest, self.limit / 8, room, &mut image);
-            let dense = density(&image);
+            let limit = self.limit / 8;
+            let run = match &picture {
+                Picture::Rgb(pixels) => {
+                    self.augmenter.run(pixels, denominator, &head, rest, limit, room, &mut image)
+                }
+                planes => {
+                    self.augmenter.run_on(planes, &mut self.decoded, &head, rest, limit, room, &mut image)
+                }
+            };
+            let dense = density(image.capacity());
             let kept = run.is_ok().then(|| {
                 room -= (image.capacity() as u64).min(room);
-                Arc::new(Kept::Decoded(Decoded { size: (width, height), pixels: image }))
+                Arc::new(Kept::Decoded(Decoded { size: (width, height), picture: Picture::Rgb(image) }))
             });
             if recipe.decodes_as(order.recipe) {
                 mine = kept.clone();
@@ -336,15 +366,15 @@ impl Preparer {
             keeping.push((*shelf, kept, dense));
         }
         if own {
-            let dense = density(&pixels);
-            let kept = Arc::new(Kept::Decoded(Decoded { size: (width, height), pixels }));
+            let dense = density(picture.capacity());
+            let kept = Arc::new(Kept::Decoded(Decoded { size: (width, height), picture }));
             for (shelf, recipe, _) in forms.iter().filter(|(_, _, ops)| plain(ops)) {
                 if recipe.decodes_as(order.recipe) {
                     mine = Some(kept.clone());
                 }
                 keeping.push((*shelf, Some(kept.clone()), dense));
             }
-        } else {
+        } else if let Picture::Rgb(pixels) = picture {
             self.decoded = pixels;
         }
         order.counters.augment_ns.spend(start);
@@ -360,17 +390,20 @@ impl Preparer {
         drawn: &Drawn,
         out: &mut Pixels,
     ) -> Result<Option<Arc<Kept>>, Fault> {
-        let rect = decoded.pixels.rect();
-        if !order.recipe.has_augmented() {
-            let need = u64::from(rect.width) * u64::from(rect.height) * 3;
+        let (width, height) = decoded.picture.size();
+        // Planes are kept for others, whose steps are random: what is served are pixels.
+        let served = order.is_form() || matches!(decoded.picture, Picture::Rgb(_));
+        if !order.recipe.has_augmented() && served {
+            let need = u64::from(width) * u64::from(height) * 3;
             if need > order.room {
                 return Err(Fault::TooLarge { need, allowed: order.room });
             }
             return Ok(Some(form.clone()));
         }
         let start = CoreTime::now();
-        let (head, rest) = Head::fold(rect.width, rect.height, &drawn.ops[drawn.prefix..]);
-        self.augmenter.run(&decoded.pixels, 1, &head, rest, self.limit / 8, order.room, out)?;
+        let (head, rest) = Head::fold(width, height, &drawn.ops[drawn.prefix..]);
+        let (limit, room) = (self.limit / 8, order.room);
+        self.augmenter.run_on(&decoded.picture, &mut self.decoded, &head, rest, limit, room, out)?;
         order.counters.augment_ns.spend(start);
         order.counters.preparations.add(1);
         Ok(None)
@@ -385,10 +418,9 @@ pub(crate) fn denominator(recipe: &Recipe, head: &Head) -> u32 {
     }
 }
 
-fn count_decode(counters: &Counters, pixels: &Pixels, start: CoreTime, whole: bool) -> CoreTime {
+fn count_decode(counters: &Counters, size: (u32, u32), start: CoreTime, whole: bool) -> CoreTime {
     counters.decodes.add(1);
-    let held = pixels.rect();
-    counters.decoded_pixels.add(u64::from(held.width) * u64::from(held.height));
+    counters.decoded_pixels.add(u64::from(size.0) * u64::from(size.1));
     let now = counters.decode_ns.spend(start);
     if whole {
         counters.whole_decodes.add(1);

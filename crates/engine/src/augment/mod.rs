@@ -13,7 +13,7 @@ pub use head::Head;
 
 use forebay_recipe::{Op, Rect};
 
-use crate::decode::Pixels;
+use crate::decode::{Picture, Pixels};
 use crate::error::Fault;
 use crate::kernels::{Simd, Taps};
 use resize::View;
@@ -98,6 +98,29 @@ impl Augmenter {
         })();
         self.image = image;
         result
+    }
+
+    /// As [`Augmenter::run`], on an image in full size. Of planes those pixels that `head` reads are made first, in
+    /// `scratch`, which may take four times `limit`.
+    #[expect(clippy::too_many_arguments, reason = "source, work and result, each with its bound")]
+    pub fn run_on(
+        &mut self,
+        src: &Picture,
+        scratch: &mut Pixels,
+        head: &Head,
+        rest: &[Op],
+        limit: u64,
+        room: u64,
+        out: &mut Pixels,
+    ) -> Result<(), Fault> {
+        let src = match src {
+            Picture::Rgb(pixels) => pixels,
+            Picture::Planes(planes) => {
+                planes.region(self.simd, self.wanted(head), limit.saturating_mul(4), scratch)?;
+                scratch
+            }
+        };
+        self.run(src, 1, head, rest, limit, room, out)
     }
 
     fn op(&mut self, op: &Op, limit: u64, image: &mut Pixels) -> Result<(), Fault> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use forebay_recipe::{Column, CopyName, Field, Layout, Span, Values};
 
 use crate::cache::{Decoded, Kept};
-use crate::decode::Pixels;
+use crate::decode::{Picture, Pixels};
 
 /// Columns start at multiples of this inside a slot.
 pub(crate) const COLUMN_ALIGN: usize = 256;
@@ -25,7 +25,7 @@ pub(crate) const COLUMN_ALIGN: usize = 256;
 pub enum Value {
     /// RGB pixels.
     Image(Pixels),
-    /// RGB pixels of the decoded form, which is kept.
+    /// The decoded form, which is kept: RGB pixels where it is served, any where copies are made of it.
     Kept(Image),
     /// A class index.
     Class(i64),
@@ -40,8 +40,11 @@ impl Image {
         Image(kept)
     }
 
-    fn pixels(&self) -> &Pixels {
-        &self.decoded().pixels
+    fn pixels(&self) -> Option<&Pixels> {
+        match &self.decoded().picture {
+            Picture::Rgb(pixels) => Some(pixels),
+            Picture::Planes(_) => None,
+        }
     }
 
     pub(crate) fn decoded(&self) -> &Decoded {
@@ -57,8 +60,17 @@ impl Value {
     pub fn pixels(&self) -> Option<&Pixels> {
         match self {
             Value::Image(pixels) => Some(pixels),
-            Value::Kept(image) => Some(image.pixels()),
+            Value::Kept(image) => image.pixels(),
             Value::Class(_) => None,
+        }
+    }
+
+    /// Bytes held for it.
+    pub fn capacity(&self) -> usize {
+        match self {
+            Value::Image(pixels) => pixels.capacity(),
+            Value::Kept(image) => image.decoded().picture.capacity(),
+            Value::Class(_) => 0,
         }
     }
 

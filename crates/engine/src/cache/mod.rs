@@ -8,7 +8,7 @@
 
 mod shelf;
 
-pub(crate) use shelf::{Decoded, Kept};
+pub(crate) use shelf::{Decoded, Kept, keeps_planes};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_recipe::Recipe;
 
 use crate::counters::Gauge;
-use crate::decode::{Pixels, SLACK};
+use crate::decode::{Picture, SLACK};
 
 /// Samples after which the mean size is believed.
 const ENOUGH: u64 = 32;
@@ -14,8 +14,8 @@ const ENOUGH: u64 = 32;
 const OVERHEAD: u64 = 128;
 /// Densities that are remembered.
 const SOME: usize = 256;
-/// Pixels are hardly less than so many times as large as their file. What is not even begun teaches nothing, so
-/// until some were seen the guess is a low one.
+/// Pixels are hardly less than so many times as large as their file, and planes than half of that. What is not even
+/// begun teaches nothing, so until some were seen the guess is a low one.
 const SWELL: u64 = 3;
 
 /// A sample that is kept.
@@ -32,8 +32,8 @@ pub(crate) enum Kept {
 pub(crate) struct Decoded {
     /// Width and height of the image in its file: coins are drawn for it.
     pub(crate) size: (u32, u32),
-    /// After the deterministic steps.
-    pub(crate) pixels: Pixels,
+    /// After the deterministic steps; planes where there are none and random ones follow.
+    pub(crate) picture: Picture,
 }
 
 impl Kept {
@@ -41,9 +41,15 @@ impl Kept {
         OVERHEAD
             + match self {
                 Kept::Encoded(bytes) => bytes.capacity() as u64,
-                Kept::Decoded(decoded) => decoded.pixels.capacity() as u64,
+                Kept::Decoded(decoded) => decoded.picture.capacity() as u64,
             }
     }
+}
+
+/// Whether the decoded form of a recipe is kept as planes where a file has them: all of the image, and copies are made
+/// of it. What is served as it is must be pixels.
+pub(crate) fn keeps_planes(recipe: &Recipe) -> bool {
+    recipe.split().prefix.is_empty() && recipe.has_augmented()
 }
 
 #[derive(Debug, Clone)]
@@ -201,6 +207,9 @@ impl<W> Shelf<W> {
             }
             (_, None) if self.seen.0 >= ENOUGH.min(used) && self.seen.0 > 0 => {
                 (u128::from(self.seen.1) * u128::from(used) / u128::from(self.seen.0)) as u64
+            }
+            (Kind::Decoded { recipe, .. }, None) if keeps_planes(recipe) => {
+                part(self.encoded).saturating_mul(SWELL) / 2
             }
             (_, None) => part(self.encoded).saturating_mul(SWELL),
         };

@@ -335,9 +335,20 @@ void fb_jpeg_free(struct fb_jpeg *self) {
 
 const char *fb_jpeg_message(const struct fb_jpeg *self) { return self->message; }
 
-/* Reads the header: width, height, components, bits per channel, and the width of a unit in pixels, 0 if the
- * layout cannot be cut. */
-int fb_jpeg_header(struct fb_jpeg *self, const uint8_t *bytes, size_t length, uint32_t about[5]) {
+/* How many pixels a chroma sample stands for, across in the upper bits and down in the lower two; 0 if the planes
+ * are not luma and two of chroma, or of a layout whose upsampling we do not repeat. */
+static uint32_t layout(const struct jpeg_decompress_struct *info) {
+  const jpeg_component_info *about = info->comp_info;
+  if (info->num_components != 3 || info->jpeg_color_space != JCS_YCbCr || info->data_precision != 8) return 0;
+  for (int i = 1; i < 3; i++)
+    if (about[i].h_samp_factor != 1 || about[i].v_samp_factor != 1) return 0;
+  if (about->h_samp_factor > 2 || about->v_samp_factor > 2) return 0;
+  return (uint32_t)(about->h_samp_factor << 2 | about->v_samp_factor);
+}
+
+/* Reads the header: width, height, components, bits per channel, the width of a unit in pixels, 0 if the
+ * layout cannot be cut, and the layout of the planes. */
+int fb_jpeg_header(struct fb_jpeg *self, const uint8_t *bytes, size_t length, uint32_t about[6]) {
   struct jpeg_decompress_struct *info = &self->info;
   self->truncated = 0;
   if (setjmp(self->escape)) {
@@ -360,7 +371,21 @@ int fb_jpeg_header(struct fb_jpeg *self, const uint8_t *bytes, size_t length, ui
   about[3] = (uint32_t)info->data_precision;
   /* A single component is never interleaved: its unit is one block, whatever its factors say. */
   about[4] = !cuttable ? 0 : info->num_components == 1 ? 8 : (uint32_t)widest * 8;
+  about[5] = layout(info);
   return self->truncated ? FB_TRUNCATED : FB_OK;
+}
+
+/* Whole and scaled images, pixels and planes are decoded with the same settings. */
+static void start(struct fb_jpeg *self, uint32_t denominator, uint64_t memory, boolean raw) {
+  struct jpeg_decompress_struct *info = &self->info;
+  info->mem->max_memory_to_use = memory > INT32_MAX ? INT32_MAX : (long)memory;
+  info->out_color_space = info->num_components == 4 ? JCS_CMYK : JCS_RGB;
+  info->scale_num = 1;
+  info->scale_denom = denominator;
+  info->dct_method = JDCT_ISLOW;
+  info->do_fancy_upsampling = TRUE;
+  info->raw_data_out = raw;
+  jpeg_start_decompress(info);
 }
 
 /* Decodes a region of the image whose header was read last, at 1/denominator, to RGB or (four components) CMYK
@@ -372,13 +397,7 @@ int fb_jpeg_decode(struct fb_jpeg *self, uint32_t denominator, uint32_t x, uint3
     jpeg_abort_decompress(info);
     return self->code;
   }
-  info->mem->max_memory_to_use = memory > INT32_MAX ? INT32_MAX : (long)memory;
-  info->out_color_space = info->num_components == 4 ? JCS_CMYK : JCS_RGB;
-  info->scale_num = 1;
-  info->scale_denom = denominator;
-  info->dct_method = JDCT_ISLOW;
-  info->do_fancy_upsampling = TRUE;
-  jpeg_start_decompress(info);
+  start(self, denominator, memory, FALSE);
   JDIMENSION from = x, across = width;
   if (from != 0 || across != info->output_width) jpeg_crop_scanline(info, &from, &across);
   if (from != x || across != width || y + height > info->output_height) {
@@ -400,6 +419,41 @@ int fb_jpeg_decode(struct fb_jpeg *self, uint32_t denominator, uint32_t x, uint3
     jpeg_read_scanlines(info, rows, count);
   }
   /* What lies below is not needed. */
+  jpeg_abort_decompress(info);
+  return self->truncated ? FB_TRUNCATED : FB_OK;
+}
+
+/* Decodes the image whose header was read last to its three planes, rows without gaps: what the library would
+ * upsample and convert. */
+int fb_jpeg_planes(struct fb_jpeg *self, uint64_t memory, int fast, uint8_t *const out[3]) {
+  struct jpeg_decompress_struct *info = &self->info;
+  if (setjmp(self->escape)) {
+    jpeg_abort_decompress(info);
+    return self->code;
+  }
+  start(self, 1, memory, TRUE);
+#if FB_FAST
+  if (fast) take_over(self);
+#else
+  (void)fast;
+#endif
+  /* The library writes whole blocks, which reach beyond the image. */
+  JSAMPARRAY rows[3];
+  for (int i = 0; i < 3; i++) {
+    const jpeg_component_info *about = &info->comp_info[i];
+    rows[i] = info->mem->alloc_sarray((j_common_ptr)info, JPOOL_IMAGE, about->width_in_blocks * DCTSIZE,
+                                      (JDIMENSION)about->v_samp_factor * DCTSIZE);
+  }
+  JDIMENSION unit = (JDIMENSION)info->max_v_samp_factor * DCTSIZE;
+  for (JDIMENSION done = 0; info->output_scanline < info->output_height; done++) {
+    jpeg_read_raw_data(info, rows, unit);
+    for (int i = 0; i < 3; i++) {
+      const jpeg_component_info *about = &info->comp_info[i];
+      JDIMENSION high = (JDIMENSION)about->v_samp_factor * DCTSIZE, width = about->downsampled_width;
+      for (JDIMENSION y = 0; y < high && done * high + y < about->downsampled_height; y++)
+        memcpy(out[i] + (size_t)(done * high + y) * width, rows[i][y], width);
+    }
+  }
   jpeg_abort_decompress(info);
   return self->truncated ? FB_TRUNCATED : FB_OK;
 }

@@ -14,6 +14,7 @@ use forebay_recipe::Rect;
 use turbojpeg_sys as tj;
 
 use super::pixels::Pixels;
+use super::planes::Planes;
 use crate::error::Fault;
 
 /// Pixels that fancy upsampling looks at on each side, rounded up.
@@ -35,7 +36,7 @@ unsafe extern "C" {
     fn fb_jpeg_new(scan_limit: c_int) -> *mut Handle;
     fn fb_jpeg_free(handle: *mut Handle);
     fn fb_jpeg_message(handle: *const Handle) -> *const c_char;
-    fn fb_jpeg_header(handle: *mut Handle, bytes: *const u8, length: usize, about: *mut [u32; 5]) -> c_int;
+    fn fb_jpeg_header(handle: *mut Handle, bytes: *const u8, length: usize, about: *mut [u32; 6]) -> c_int;
     fn fb_jpeg_decode(
         handle: *mut Handle,
         denominator: u32,
@@ -47,6 +48,7 @@ unsafe extern "C" {
         fast: c_int,
         out: *mut u8,
     ) -> c_int;
+    fn fb_jpeg_planes(handle: *mut Handle, memory: u64, fast: c_int, out: *const [*mut u8; 3]) -> c_int;
 }
 
 /// One decompressor. Keep one per thread: making it costs more than using it.
@@ -72,9 +74,16 @@ pub struct Header {
     /// Pixels across one unit of the compressed data; 0 when it cannot be cut.
     unit: u32,
     lossless: bool,
+    /// Pixels across and down that a chroma sample stands for, where the planes can be kept as they are.
+    chroma: Option<[u32; 2]>,
 }
 
 impl Header {
+    /// Bytes of the planes, if the image can be kept as such.
+    pub fn planes_bytes(&self) -> Option<u64> {
+        self.chroma.map(|chroma| Planes::bytes_of((self.width, self.height), chroma))
+    }
+
     /// The denominator that the library really decodes at: lossless files come in full size only.
     pub fn denominator(&self, wanted: u32) -> u32 {
         if self.lossless { 1 } else { wanted }
@@ -120,13 +129,13 @@ impl Decoder {
     /// Reads the header.
     pub fn header(&mut self, bytes: &[u8]) -> Result<Header, Fault> {
         let lossless = check_markers(bytes)?;
-        let mut about = [0; 5];
+        let mut about = [0; 6];
         // SAFETY: pointer and length describe one live slice; the handle is ours. The C side keeps the pointer,
         // and `decode` uses it only while it is given the same slice.
         let code = unsafe { fb_jpeg_header(self.handle.as_ptr(), bytes.as_ptr(), bytes.len(), &mut about) };
         self.source = None;
         self.check(code)?;
-        let [width, height, components, precision, unit] = about;
+        let [width, height, components, precision, unit, layout] = about;
         if precision != 8 {
             return Err(Fault::Unsupported("JPEG with more than 8 bits per channel".into()));
         }
@@ -135,7 +144,8 @@ impl Decoder {
         }
         // The library cannot cut lossless files.
         let unit = if lossless { 0 } else { unit };
-        let header = Header { width, height, components, unit, lossless };
+        let chroma = (layout != 0 && !lossless).then_some([layout >> 2, layout & 3]);
+        let header = Header { width, height, components, unit, lossless, chroma };
         self.source = Some((bytes.as_ptr().addr(), bytes.len(), header));
         Ok(header)
     }
@@ -152,11 +162,7 @@ impl Decoder {
         limit: u64,
         out: &mut Pixels,
     ) -> Result<(), Fault> {
-        if self.source != Some((bytes.as_ptr().addr(), bytes.len(), *header))
-            && self.header(bytes)? != *header
-        {
-            return Err(Fault::Corrupt("the header belongs to another image".into()));
-        }
+        self.open_again(bytes, header)?;
         let region = region(header, wanted, denominator);
         let channels = if header.components == 4 { 4 } else { 3 };
         out.reset(region, channels, limit)?;
@@ -188,6 +194,37 @@ impl Decoder {
         self.check(code)?;
         if channels == 4 {
             out.cmyk_to_rgb();
+        }
+        Ok(())
+    }
+
+    /// Decodes the whole image to its planes, after [`Decoder::header`] of the same bytes; nothing where its layout
+    /// is not one that can be kept so. It fails where a whole [`Decoder::decode`] would.
+    pub fn planes(&mut self, bytes: &[u8], header: &Header, limit: u64) -> Result<Option<Planes>, Fault> {
+        let Some(chroma) = header.chroma else { return Ok(None) };
+        self.open_again(bytes, header)?;
+        // As many bytes as the pixels would take: what may be decoded does not depend on the form.
+        let need = u64::from(header.width) * u64::from(header.height) * 3;
+        if need > limit {
+            return Err(Fault::TooLarge { need, allowed: limit });
+        }
+        let memory = (limit - need).max(LEAST_MEMORY);
+        let mut planes = Planes::new((header.width, header.height), chroma);
+        let out = planes.parts_mut().map(<[u8]>::as_mut_ptr);
+        // SAFETY: the C side reads the slice whose header was read last, which is `bytes`, and writes the samples
+        // of each plane, which are as many as `Planes::new` made from the same header.
+        let code = unsafe { fb_jpeg_planes(self.handle.as_ptr(), memory, c_int::from(self.fast), &out) };
+        self.source = None;
+        self.check(code)?;
+        Ok(Some(planes))
+    }
+
+    /// Makes sure that the header which was read last is that of `bytes`.
+    fn open_again(&mut self, bytes: &[u8], header: &Header) -> Result<(), Fault> {
+        if self.source != Some((bytes.as_ptr().addr(), bytes.len(), *header))
+            && self.header(bytes)? != *header
+        {
+            return Err(Fault::Corrupt("the header belongs to another image".into()));
         }
         Ok(())
     }
@@ -268,6 +305,18 @@ pub fn encode(
     quality: u8,
     subsampling: Subsampling,
 ) -> Result<Vec<u8>, crate::Error> {
+    encode_with(rgb, width, height, quality, subsampling, &[])
+}
+
+/// As [`encode`], with parameters of the library's.
+pub(super) fn encode_with(
+    rgb: &[u8],
+    width: usize,
+    height: usize,
+    quality: u8,
+    subsampling: Subsampling,
+    parameters: &[(u32, i32)],
+) -> Result<Vec<u8>, crate::Error> {
     let invalid = |why: &str| crate::Error::Invalid(format!("JPEG encoding: {why}"));
     if width == 0 || height == 0 || width > 65_535 || height > 65_535 || rgb.len() != width * height * 3 {
         return Err(invalid("size and pixels do not agree"));
@@ -289,6 +338,9 @@ pub fn encode(
         }
         tj::tj3Set(handle, tj::TJPARAM_TJPARAM_QUALITY as i32, i32::from(quality.clamp(1, 100)));
         tj::tj3Set(handle, tj::TJPARAM_TJPARAM_SUBSAMP as i32, layout);
+        for &(parameter, value) in parameters {
+            tj::tj3Set(handle, parameter as i32, value);
+        }
         let (mut data, mut size) = (std::ptr::null_mut(), 0);
         let code = tj::tj3Compress8(
             handle,

@@ -5,10 +5,12 @@
 
 pub mod jpeg;
 mod pixels;
+mod planes;
 mod png;
 mod webp;
 
 pub use pixels::{Pixels, SLACK};
+pub use planes::{Picture, Planes};
 
 use forebay_recipe::Rect;
 
@@ -37,6 +39,14 @@ impl Header {
         match *self {
             Header::Jpeg(header) => (header.width, header.height),
             Header::Png(width, height) | Header::Webp(width, height) => (width, height),
+        }
+    }
+
+    /// Bytes of the image's planes, if it can be kept as such.
+    pub fn planes_bytes(&self) -> Option<u64> {
+        match self {
+            Header::Jpeg(header) => header.planes_bytes(),
+            _ => None,
         }
     }
 }
@@ -93,6 +103,15 @@ impl Decoder {
             // These codecs hold the image a second time while they work.
             Header::Png(..) => png::decode(bytes, limit / 2, out).map(|()| 1),
             Header::Webp(..) => webp::decode(bytes, limit / 2, out).map(|()| 1),
+        }
+    }
+
+    /// Decodes the whole image to planes, within the `limit` that its pixels would have; nothing where they are not
+    /// known to give the same pixels.
+    pub fn planes(&mut self, bytes: &[u8], header: &Header, limit: u64) -> Result<Option<Planes>, Fault> {
+        match header {
+            Header::Jpeg(header) => self.jpeg.planes(bytes, header, limit),
+            _ => Ok(None),
         }
     }
 }

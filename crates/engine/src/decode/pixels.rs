@@ -42,6 +42,11 @@ impl Pixels {
         self.rect
     }
 
+    /// Width and height.
+    pub fn size(&self) -> (u32, u32) {
+        (self.rect.width, self.rect.height)
+    }
+
     /// Declares a new origin or size for the same bytes.
     pub fn set_rect(&mut self, rect: Rect) {
         debug_assert!(rect.width as usize * rect.height as usize * 3 + SLACK <= self.bytes.len());

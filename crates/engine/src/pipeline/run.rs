@@ -31,7 +31,7 @@ pub(super) struct Made {
 impl Made {
     /// Bytes of its pixels.
     pub(super) fn bytes(&self) -> u64 {
-        self.values.iter().filter_map(Value::pixels).map(|pixels| pixels.capacity() as u64).sum()
+        self.values.iter().map(|value| value.capacity() as u64).sum()
     }
 
     /// The memory to use again.

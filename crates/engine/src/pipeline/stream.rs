@@ -17,7 +17,7 @@ use forebay_recipe::CopyName;
 use super::job::{JobState, Outcome, Prepare, Step, To};
 use super::run::{Failure, Made, Own, Source};
 use super::spec::{OnError, Sharing, Spec};
-use crate::cache::{Form, Keep, NO_SHELF, Ticket};
+use crate::cache::{Form, Keep, NO_SHELF, Ticket, keeps_planes};
 use crate::counters::{Counters, Gauge};
 use crate::decode::{Pixels, SLACK};
 use crate::error::{Fault, Stage};
@@ -167,7 +167,8 @@ impl StreamState {
             // A guess, until some have been made.
             (true, None) => {
                 let bytes: u64 = spec.dataset.parts().iter().map(|folder| folder.bytes()).sum();
-                6 * bytes / spec.dataset.len().max(1) + SLACK as u64
+                let swell = if keeps_planes(&spec.recipe) { 3 } else { 6 };
+                swell * bytes / spec.dataset.len().max(1) + SLACK as u64
             }
         };
         let part =

@@ -34,7 +34,7 @@ fn counted(jobs: &[Job], name: &str) -> u64 {
 /// hundred, from their second epoch on.
 fn reads_per_delivery(level: Level, mixing: f64) -> f64 {
     const SAMPLES: u64 = 1500;
-    let (decoded, copy) = (61_000, SIDE * SIDE * 3);
+    let (decoded, copy) = (31_000, SIDE * SIDE * 3);
     let pool = if level == Level::Augmented { copy } else { decoded } * SAMPLES / 100;
     let kept = decoded * SAMPLES / 5;
     let percent = (100 * pool).div_ceil(pool + kept) as u8;
@@ -134,7 +134,7 @@ fn what_cannot_be_augmented_is_told_by_name() {
 fn the_plan_follows_what_is_measured_and_who_is_there() {
     // Pixels of some hundred of 400 samples fit, or the files of all.
     let folder = 400;
-    let engine = Arc::new(Engine::new(Config::new(28 << 20, 2)));
+    let engine = Arc::new(Engine::new(Config::new(20 << 20, 2)));
     let mut job = engine.join(spec(folder, Level::Augmented, 0.0, 0)).expect("joined");
     let mut number = 0;
     while engine.planning().decisions.is_empty() {
@@ -161,5 +161,5 @@ fn the_plan_follows_what_is_measured_and_who_is_there() {
         number += 1;
         assert!(number < 400, "the one that left is still planned for");
     }
-    assert!(engine.memory().1 <= 28 << 20);
+    assert!(engine.memory().1 <= 20 << 20);
 }
