@@ -288,12 +288,11 @@ impl<W> Cache<W> {
                 }
                 // Who makes pixels for a shelf does not wait for another who reads.
                 Use::Busy if keep.is_empty() => return Look::Busy(encoded),
-                // Of whose pixels are kept the file is of use only to jobs that do not share them.
-                Use::Wanted if keep.is_empty() || shelf.only > 0 => {
+                Use::Wanted => {
                     shelf.begin(at);
                     keep.push(Keep::Encoded(encoded));
                 }
-                Use::Busy | Use::Closed | Use::Wanted => {}
+                Use::Busy | Use::Closed => {}
             }
         }
         Look::Make(kept, keep)
@@ -360,9 +359,14 @@ impl<W> Cache<W> {
     /// Books what a thread made of a sample for the shelves that `kept` names; gives back who waited.
     pub(crate) fn settle(&mut self, at: u64, kept: Forms) -> Vec<W> {
         let mut waited = Vec::new();
-        for (id, kept, density) in kept {
+        let is_file = |id: &u64| self.shelves.get(id).is_some_and(|shelf| shelf.form == Kind::Encoded);
+        let (files, pixels): (Forms, Forms) = kept.into_iter().partition(|(id, ..)| is_file(id));
+        let mut needless = false;
+        // Pixels first: where they are kept, nobody may need the file.
+        for (id, kept, density) in pixels.into_iter().chain(files) {
             let Some(shelf) = self.shelves.get_mut(&id) else { continue };
             density.into_iter().for_each(|density| shelf.saw(density));
+            let kept = kept.filter(|_| shelf.form != Kind::Encoded || !needless);
             let (who, kept) = shelf.settle(at, kept);
             waited.extend(who);
             self.stale |= shelf.has_learnt();
@@ -371,7 +375,7 @@ impl<W> Cache<W> {
             match self.shelves.get_mut(&id) {
                 Some(shelf) if fits => {
                     shelf.put(at, kept);
-                    self.replace_file(id, at);
+                    needless |= self.replace_file(id, at);
                 }
                 Some(shelf) => shelf.close(),
                 None => {}
@@ -395,22 +399,21 @@ impl<W> Cache<W> {
         true
     }
 
-    /// The pixels of a sample are kept: its file goes if only they were made from it.
-    fn replace_file(&mut self, id: u64, at: u64) {
-        let (dataset, pixels) = match self.shelves.get(&id) {
-            Some(shelf) if shelf.form != Kind::Encoded => (shelf.dataset.clone(), shelf.bytes()),
-            _ => return,
+    /// A form of a sample is kept. If it is pixels, and nothing else is made from its file, the file goes, and need not
+    /// be kept.
+    fn replace_file(&mut self, id: u64, at: u64) -> bool {
+        let Some(shelf) = self.shelves.get(&id).filter(|shelf| shelf.form != Kind::Encoded) else {
+            return false;
         };
-        debug_assert!(pixels > 0, "something was kept");
-        let others = self.shelves.iter().filter(|(_, shelf)| shelf.dataset == dataset);
-        if others.filter(|(_, shelf)| shelf.form != Kind::Encoded && !shelf.jobs.is_empty()).count() > 1 {
-            return;
+        let dataset = shelf.dataset.clone();
+        let mine =
+            self.shelves.values_mut().filter(|shelf| shelf.dataset == dataset && !shelf.jobs.is_empty());
+        let (mut files, pixels): (Vec<_>, Vec<_>) = mine.partition(|shelf| shelf.form == Kind::Encoded);
+        if pixels.len() > 1 || files.iter().any(|shelf| shelf.only > 0) {
+            return false;
         }
-        let file =
-            self.shelves.values_mut().find(|shelf| shelf.dataset == dataset && shelf.form == Kind::Encoded);
-        if let Some(shelf) = file.filter(|shelf| shelf.only == 0) {
-            shelf.drop_one(at);
-        }
+        files.iter_mut().for_each(|shelf| shelf.drop_one(at));
+        true
     }
 
     /// Whether the plan should be made again.
@@ -491,10 +494,30 @@ impl<W> Cache<W> {
                 }
             }
         }
+        self.spread(&mut targets, room);
         for (id, shelf) in &mut self.shelves {
             shelf.set_target(targets.get(id).copied().unwrap_or_default());
         }
         self.fit(room);
+    }
+
+    /// Room that no plan needs goes to what jobs use all the same: pixels, small sets first, then files of others.
+    fn spread(&self, targets: &mut BTreeMap<u64, u64>, room: u64) {
+        let mut left = room.saturating_sub(targets.values().sum());
+        let used = self.shelves.iter().filter(|(_, shelf)| !shelf.jobs.is_empty());
+        let mut order: Vec<(bool, u64, u64)> =
+            used.map(|(&id, shelf)| (shelf.form == Kind::Encoded, shelf.need_of_all(), id)).collect();
+        order.sort_unstable();
+        let mut served: Vec<(String, bool)> = Vec::new();
+        for (files, need, id) in order {
+            let target = targets.entry(id).or_default();
+            let shelf = &self.shelves[&id];
+            if !files || !shelf.is_served(&served) {
+                let more = need.saturating_sub(*target).min(left);
+                (*target, left) = (*target + more, left - more);
+            }
+            served.push((shelf.dataset.clone(), !files && *target < need));
+        }
     }
 
     /// Shelves get along with `room` bytes, each with its part.

@@ -338,6 +338,7 @@ impl<W> Shelf<W> {
             self.entries.remove(&at);
             self.bytes -= bytes;
             self.gauge.sub(bytes);
+            self.full = false;
         }
         if let Some(used) = &mut self.used {
             used.forget(at);

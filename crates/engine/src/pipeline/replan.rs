@@ -120,6 +120,8 @@ pub(super) struct Planner {
     given: f64,
     /// Why a plan is wanted.
     wanted: Option<String>,
+    /// Only because costs are not what they were.
+    drift: bool,
     solving: bool,
     /// The loads that the present plan was made for.
     made_for: Option<(Machine, BTreeMap<Client, Load>)>,
@@ -130,6 +132,7 @@ pub(super) struct Planner {
 #[derive(Debug)]
 pub(super) struct Problem {
     reason: String,
+    drift: bool,
     machine: Machine,
     clients: Vec<Client>,
     loads: Vec<Load>,
@@ -159,6 +162,7 @@ impl Planner {
             worked: (0, 0),
             given: 1.0,
             wanted: None,
+            drift: false,
             solving: false,
             made_for: None,
             decisions: VecDeque::new(),
@@ -167,7 +171,9 @@ impl Planner {
 
     /// A plan should be made.
     pub(super) fn want(&mut self, reason: String) {
-        self.wanted.get_or_insert(reason);
+        if self.drift || self.wanted.is_none() {
+            (self.wanted, self.drift) = (Some(reason), false);
+        }
     }
 
     pub(super) fn decisions(&self) -> impl Iterator<Item = &Decision> {
@@ -242,8 +248,7 @@ impl State {
         }
         let reason = self.planner.wanted.clone()?;
         let problem = self.problem(config, reason)?;
-        self.planner.wanted = None;
-        self.planner.solving = true;
+        (self.planner.wanted, self.planner.solving) = (None, true);
         Some(problem)
     }
 
@@ -332,8 +337,9 @@ impl State {
             let drifted = pairs.iter().find(|(_, old, new)| new.is_some_and(|new| far(*old, new)));
             drift = drift.or(drifted.map(|(what, ..)| what.to_string()));
         }
-        if let Some(what) = drift {
+        if let (Some(what), None) = (drift, &self.planner.wanted) {
             self.planner.want(format!("drift of {what}"));
+            self.planner.drift = true;
         }
     }
 
@@ -356,6 +362,7 @@ impl State {
         let known = self.planner.costs.values().find(|costs| costs.is_known()).copied()?;
         let mut problem = Problem {
             reason,
+            drift: self.planner.drift,
             machine: self.machine(config),
             clients: Vec::new(),
             loads: Vec::new(),
@@ -435,7 +442,8 @@ impl State {
             return self.planner.want(problem.reason);
         }
         let after = plan.total();
-        let moved = !self.planner.is_planned() || after > before * (1.0 + GAIN);
+        // Who has come has no part yet, and what drifts drifts back.
+        let moved = !problem.drift || after > before * (1.0 + GAIN);
         let splits = if moved { &plan.splits } else { &problem.now };
         let streams = problem.clients.iter().zip(splits).zip(&plan.rates);
         let streams = streams.map(|((client, split), rates)| StreamSplit {
@@ -487,7 +495,9 @@ impl State {
             if let Client::Stream(id) = client
                 && let Some(stream) = self.streams.get_mut(id)
             {
-                let pool = split.pool.min(stream.appetite()).min(room);
+                // Two steps at least, for threads to work ahead.
+                let least = stream.steps(2).min(room / 16);
+                let pool = split.pool.max(least).min(stream.appetite()).min(room);
                 stream.resize(pool);
                 room -= pool;
             }

@@ -46,8 +46,12 @@ const APART: [(&str, &str); 2] =
 const WORKERS: [usize; 2] = [1, 4];
 /// What the plan chooses.
 const PLANNED: &str = "planned";
+/// The split that was fastest when all were measured.
+const BEST: &str = "best";
 /// A side that reaches less of the planned one after this many rounds is not measured further.
-const FAR: (usize, f64) = (4, 0.85);
+const FAR: (usize, f64) = (3, 0.85);
+/// Rounds that others than the planned and the best split take part in.
+const RIVAL_ROUNDS: usize = 8;
 /// Slots of a job in `forebay serve`, and samples in hand beside two batches.
 const SLOTS: u64 = 4;
 
@@ -94,7 +98,7 @@ pub(crate) struct Done {
 impl PlanBench {
     /// Costs, then cell by cell, then all that is saved.
     pub(crate) fn run(self) -> Result<Answer> {
-        let images = if self.setup.quick { 256 } else { 512 };
+        let images = if self.setup.quick { 256 } else { 384 };
         let data = self.setup.open_with(images)?;
         let (copies, python) = (self.setup.copies(&data)?, self.setup.python());
         let file = saved_in(data.fingerprint, &self.device, self.setup.quick)?;
@@ -167,7 +171,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn window(&self) -> Duration {
-        Duration::from_millis(if self.quick { 1500 } else { 2500 })
+        Duration::from_millis(if self.quick { 1500 } else { 2000 })
     }
 
     /// A daemon's memory that leaves `room` for what is kept and for pools.
@@ -274,7 +278,7 @@ impl<'a> Bench<'a> {
     ) -> Result<BTreeMap<String, Rounds>> {
         let mut sides: Vec<(String, Option<Side<'a>>, Rounds)> = Vec::new();
         bar.set_message("starting");
-        let named = [(PLANNED, "auto"), ("best", best)].into_iter().chain(RIVALS.map(|rival| (rival, rival)));
+        let named = [(PLANNED, "auto"), (BEST, best)].into_iter().chain(RIVALS.map(|rival| (rival, rival)));
         for (name, cache) in named {
             sides.push((name.into(), Some(self.daemon(cell, room, cache)?), Vec::new()));
         }
@@ -307,7 +311,9 @@ impl<'a> Bench<'a> {
             };
             let planned = middle(&sides[0].2);
             for (name, side, values) in &mut sides {
-                if round + 1 >= FAR.0 && name != PLANNED && middle(values) < FAR.1 * planned {
+                let far = round + 1 >= FAR.0 && middle(values) < FAR.1 * planned;
+                let rival = name != PLANNED && name != BEST;
+                if name != PLANNED && far || rival && round + 1 >= RIVAL_ROUNDS {
                     *side = None;
                 }
             }
@@ -345,7 +351,7 @@ fn figures(window: &Window) -> [f64; 3] {
 fn report(machine: Machine, done: &[Done]) -> Report {
     let sides = |name: &str| match name {
         PLANNED => Some("planned"),
-        "best" => Some("best"),
+        BEST => Some(BEST),
         other => RIVALS.iter().chain(APART.iter().map(|(name, _)| name)).find(|one| **one == other).copied(),
     };
     let mut series = Vec::new();
