@@ -1,12 +1,14 @@
 //! The kernels of the hot path, one image at a time: `cargo bench -p forebay-engine`.
 
 use std::hint::black_box;
+use std::time::Duration;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Bencher, Criterion, criterion_group, criterion_main};
+use forebay_engine::CoreTime;
 use forebay_engine::augment::{Augmenter, Head};
 use forebay_engine::batch::Finisher;
 use forebay_engine::decode::jpeg::{self, Subsampling};
-use forebay_engine::decode::{Decoder, Pixels};
+use forebay_engine::decode::{Decoder, Picture, Pixels};
 use forebay_recipe::{CopyName, Filter, Op, Output, Recipe, Rect};
 
 const RECIPE: &str = r#"{"steps": [
@@ -51,6 +53,12 @@ fn decode(c: &mut Criterion) {
             });
         });
     }
+    c.bench_function("decode/planes", |b| {
+        b.iter(|| {
+            let header = decoder.header(black_box(&bytes)).expect("a header");
+            decoder.planes(&bytes, &header, 1 << 30).expect("decoded").expect("planes")
+        });
+    });
     c.bench_function("decode/header", |b| {
         b.iter(|| decoder.header(black_box(&bytes)).expect("a header").size())
     });
@@ -89,6 +97,72 @@ fn finish(c: &mut Criterion) {
     }
 }
 
+/// In time of a core: it is the ratio that counts, and others may want the cores too.
+fn on_core(b: &mut Bencher<'_>, mut work: impl FnMut()) {
+    b.iter_custom(|times| {
+        let start = CoreTime::now();
+        (0..times).for_each(|_| work());
+        Duration::from_nanos(CoreTime::now().since(start))
+    });
+}
+
+/// A finished copy from each form that is kept of a sample: more samples than the processor's caches hold.
+fn copy(c: &mut Criterion) {
+    const SAMPLES: u64 = 200;
+    let bytes = jpeg::encode(&photograph(), 500, 375, 88, Subsampling::S420).expect("a photograph encodes");
+    let files: Vec<Vec<u8>> = (0..SAMPLES).map(|_| bytes.clone()).collect();
+    let mut decoder = Decoder::open().expect("libjpeg-turbo");
+    let header = decoder.header(&bytes).expect("a header");
+    let whole = |decoder: &mut Decoder, planes: bool| {
+        if planes {
+            return Picture::Planes(
+                decoder.planes(&bytes, &header, 1 << 30).expect("decoded").expect("planes"),
+            );
+        }
+        let mut pixels = Pixels::default();
+        decoder.decode(&bytes, &header, Rect::whole(500, 375), 1, 1 << 30, &mut pixels).expect("pixels");
+        Picture::Rgb(pixels)
+    };
+    let recipe = Recipe::from_json(RECIPE).expect("a recipe");
+    let finisher = Finisher::new(&recipe, Output::default()).expect("fits");
+    let mut dst = vec![0; finisher.bytes(224, 224)];
+    let (mut augmenter, mut scratch, mut out) = (Augmenter::default(), Pixels::default(), Pixels::default());
+    let drawn = |copy: u64| {
+        let name = CopyName { seed: 1, sample: copy % SAMPLES, generation: copy / SAMPLES, occurrence: 0 };
+        recipe.draw(&name, 500, 375).expect("drawn")
+    };
+    for (name, planes) in [("pixels", false), ("planes", true)] {
+        let pictures: Vec<Picture> = (0..SAMPLES).map(|_| whole(&mut decoder, planes)).collect();
+        let mut copy = 0;
+        c.bench_function(&format!("copy/from {name}"), |b| {
+            on_core(b, || {
+                copy += 1;
+                let drawn = drawn(copy);
+                let (head, rest) = Head::fold(500, 375, &drawn.ops);
+                let picture = &pictures[(copy % SAMPLES) as usize];
+                augmenter
+                    .run_on(picture, &mut scratch, &head, rest, 1 << 30, 1 << 30, &mut out)
+                    .expect("pixels");
+                finisher.finish(out.rgb(), 224, &[], &mut dst);
+            });
+        });
+    }
+    let mut copy = 0;
+    c.bench_function("copy/from JPEG", |b| {
+        on_core(b, || {
+            copy += 1;
+            let drawn = drawn(copy);
+            let (head, rest) = Head::fold(500, 375, &drawn.ops);
+            let bytes = &files[(copy % SAMPLES) as usize];
+            let header = decoder.header(bytes).expect("a header");
+            let wanted = augmenter.wanted(&head);
+            decoder.decode(bytes, &header, wanted, 1, 1 << 30, &mut scratch).expect("pixels");
+            augmenter.run(&scratch, 1, &head, rest, 1 << 30, 1 << 30, &mut out).expect("pixels");
+            finisher.finish(out.rgb(), 224, &[], &mut dst);
+        });
+    });
+}
+
 fn coins(c: &mut Criterion) {
     let recipe = Recipe::from_json(RECIPE).expect("a recipe");
     let mut sample = 0;
@@ -100,5 +174,5 @@ fn coins(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, decode, resize, finish, coins);
+criterion_group!(benches, decode, resize, finish, copy, coins);
 criterion_main!(benches);

@@ -341,7 +341,6 @@ fn add_rows_avx2(near: &[u8], far: &[u8], dst: &mut [u16]) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn rgb_halved_avx2<const TALL: bool>(luma: &[u8], chroma: [&[u16]; 2], dst: &mut [u8]) {
-    let colours = Colours::new();
     let bits = BITS[usize::from(TALL)];
     // Chroma counts from 128.
     let bias = BIAS[usize::from(TALL)].map(|bias| _mm256_set1_epi16(bias - (128 << bits)));
@@ -358,21 +357,20 @@ unsafe fn rgb_halved_avx2<const TALL: bool>(luma: &[u8], chroma: [&[u16]; 2], ds
                 if TALL { _mm256_srai_epi16::<4>(sum) } else { _mm256_srai_epi16::<2>(sum) }
             })
         });
-        colours.put(luma, cb, cr, out);
+        put_rgb(luma, cb, cr, out);
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn rgb_avx2(luma: &[u8], chroma: [&[u8]; 2], dst: &mut [u8]) {
-    let colours = Colours::new();
     let middle = _mm256_set1_epi16(128);
     for (block, out) in dst.chunks_mut(BLOCK * 3).enumerate() {
         // SAFETY: the rows reach to the end of the block (checked by the caller).
         let [luma, cb, cr] = [luma, chroma[0], chroma[1]]
             .map(|row| unsafe { _mm256_loadu_si256(row.as_ptr().add(block * BLOCK).cast()) });
         let [cb, cr] = [cb, cr].map(|row| halves(row).map(|half| _mm256_sub_epi16(half, middle)));
-        colours.put(luma, cb, cr, out);
+        put_rgb(luma, cb, cr, out);
     }
 }
 
@@ -384,67 +382,69 @@ fn halves(bytes: __m256i) -> [__m256i; 2] {
     [_mm256_and_si256(bytes, _mm256_set1_epi16(255)), _mm256_srli_epi16::<8>(bytes)]
 }
 
-/// Where in the output the bytes of each channel go: for each part of 16 bytes and each channel, the bytes to pick.
+/// For each part of 16 bytes of the output and each channel, the bytes to pick: eight even pixels come before eight odd
+/// ones.
 #[cfg(target_arch = "x86_64")]
-struct Colours([[__m256i; 3]; 3]);
-
-#[cfg(target_arch = "x86_64")]
-impl Colours {
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn new() -> Self {
-        Colours([0, 1, 2].map(|part| {
-            [0, 1, 2].map(|channel| {
-                let index: [i8; 16] = std::array::from_fn(|i| {
-                    let (pixel, of) = ((part * 16 + i) / 3, (part * 16 + i) % 3);
-                    // Eight even pixels come before eight odd ones.
-                    if of == channel { ((pixel % 2) * 8 + pixel / 2) as i8 } else { -1 }
-                });
-                // SAFETY: sixteen bytes are read from an array of sixteen.
-                _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(index.as_ptr().cast()) })
-            })
-        }))
+static PICKS: [[[i8; 16]; 3]; 3] = {
+    let mut picks = [[[-1; 16]; 3]; 3];
+    let mut at = 0;
+    while at < 48 {
+        let pixel = at / 3;
+        picks[at / 16][at % 3][at % 16] = ((pixel % 2) * 8 + pixel / 2) as i8;
+        at += 1;
     }
+    picks
+};
 
-    /// Converts a block, even and odd pixels apart, and writes as much of it as there is room for.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn put(&self, luma: __m256i, cb: [__m256i; 2], cr: [__m256i; 2], out: &mut [u8]) {
-        let luma = halves(luma);
-        // (x · factor + 2¹⁵) >> 16, of which only the upper half of a product is at hand.
-        let part = |x: __m256i, factor: i16| {
-            let product = _mm256_mulhi_epi16(_mm256_add_epi16(x, x), _mm256_set1_epi16(factor));
-            _mm256_srai_epi16::<1>(_mm256_add_epi16(product, _mm256_set1_epi16(1)))
-        };
-        let factors = _mm256_set1_epi32(i32::from(CR_GREEN) << 16 | i32::from(CB_GREEN) & 0xffff);
-        let green = |pairs: __m256i| {
-            let sum = _mm256_add_epi32(_mm256_madd_epi16(pairs, factors), _mm256_set1_epi32(1 << 15));
-            _mm256_srai_epi32::<16>(sum)
-        };
-        let colours = [0, 1].map(|i| {
-            let (luma, cb, cr) = (luma[i], cb[i], cr[i]);
-            let red = _mm256_add_epi16(cr, part(cr, CR_RED));
-            let (low, high) = (_mm256_unpacklo_epi16(cb, cr), _mm256_unpackhi_epi16(cb, cr));
-            let green = _mm256_sub_epi16(_mm256_packs_epi32(green(low), green(high)), cr);
-            let blue = _mm256_add_epi16(_mm256_add_epi16(cb, cb), part(cb, CB_BLUE));
-            [red, green, blue].map(|colour| _mm256_add_epi16(luma, colour))
+/// Converts a block, even and odd pixels apart, and writes as much of it as there is room for.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2")]
+fn put_rgb(luma: __m256i, cb: [__m256i; 2], cr: [__m256i; 2], out: &mut [u8]) {
+    let luma = halves(luma);
+    // (x · factor + 2¹⁵) >> 16, of which only the upper half of a product is at hand.
+    let part = |x: __m256i, factor: i16| {
+        let product = _mm256_mulhi_epi16(_mm256_add_epi16(x, x), _mm256_set1_epi16(factor));
+        _mm256_srai_epi16::<1>(_mm256_add_epi16(product, _mm256_set1_epi16(1)))
+    };
+    let factors = _mm256_set1_epi32(i32::from(CR_GREEN) << 16 | i32::from(CB_GREEN) & 0xffff);
+    let green = |pairs: __m256i| {
+        let sum = _mm256_add_epi32(_mm256_madd_epi16(pairs, factors), _mm256_set1_epi32(1 << 15));
+        _mm256_srai_epi32::<16>(sum)
+    };
+    let colours = [0, 1].map(|i| {
+        let (luma, cb, cr) = (luma[i], cb[i], cr[i]);
+        let red = _mm256_add_epi16(cr, part(cr, CR_RED));
+        let (low, high) = (_mm256_unpacklo_epi16(cb, cr), _mm256_unpackhi_epi16(cb, cr));
+        let green = _mm256_sub_epi16(_mm256_packs_epi32(green(low), green(high)), cr);
+        let blue = _mm256_add_epi16(_mm256_add_epi16(cb, cb), part(cb, CB_BLUE));
+        [red, green, blue].map(|colour| _mm256_add_epi16(luma, colour))
+    });
+    let channels = [0, 1, 2].map(|c| _mm256_packus_epi16(colours[0][c], colours[1][c]));
+    let parts = [0, 1, 2].map(|part| {
+        let [red, green, blue] = [0, 1, 2].map(|c| {
+            // SAFETY: sixteen bytes are read from an array of sixteen.
+            let pick = unsafe { _mm_loadu_si128(PICKS[part][c].as_ptr().cast()) };
+            _mm256_shuffle_epi8(channels[c], _mm256_broadcastsi128_si256(pick))
         });
-        let channels = [0, 1, 2].map(|c| _mm256_packus_epi16(colours[0][c], colours[1][c]));
-        let parts = self.0.map(|picks| {
-            let of = [0, 1, 2].map(|c| _mm256_shuffle_epi8(channels[c], picks[c]));
-            _mm256_or_si256(_mm256_or_si256(of[0], of[1]), of[2])
-        });
-        let mut rest = [0; BLOCK * 3];
-        let to = if out.len() == rest.len() { out.as_mut_ptr() } else { rest.as_mut_ptr() };
+        _mm256_or_si256(_mm256_or_si256(red, green), blue)
+    });
+    let store = |to: &mut [u8; BLOCK * 3]| {
         for (i, part) in parts.into_iter().enumerate() {
-            // SAFETY: three times sixteen bytes of each lane are a block, for which there is room in either.
+            // SAFETY: three times sixteen bytes of each lane are a block.
             unsafe {
-                _mm_storeu_si128(to.add(i * 16).cast(), _mm256_castsi256_si128(part));
-                _mm_storeu_si128(to.add(48 + i * 16).cast(), _mm256_extracti128_si256::<1>(part));
+                let to = to.as_mut_ptr().add(i * 16);
+                _mm_storeu_si128(to.cast(), _mm256_castsi256_si128(part));
+                _mm_storeu_si128(to.add(48).cast(), _mm256_extracti128_si256::<1>(part));
             }
         }
-        if out.len() < rest.len() {
-            out.copy_from_slice(&rest[..out.len()]);
+    };
+    match out.first_chunk_mut() {
+        Some(out) => store(out),
+        None => {
+            let mut block = [0; BLOCK * 3];
+            store(&mut block);
+            out.copy_from_slice(&block[..out.len()]);
         }
     }
 }

@@ -258,8 +258,11 @@ mod tests {
 
     #[test]
     fn other_layouts_have_no_planes() {
-        for subsampling in [Subsampling::S411, Subsampling::Gray] {
-            let bytes = encode_with(&image(40, 30, 1), 40, 30, 80, subsampling, &[]).expect("a JPEG");
+        let rgb = [(tj::TJPARAM_TJPARAM_COLORSPACE, tj::TJCS_TJCS_RGB as i32)];
+        for (subsampling, parameters) in
+            [(Subsampling::S411, &[][..]), (Subsampling::Gray, &[]), (Subsampling::S444, &rgb)]
+        {
+            let bytes = encode_with(&image(40, 30, 1), 40, 30, 80, subsampling, parameters).expect("a JPEG");
             let mut decoder = Decoder::open().expect("libjpeg-turbo");
             let header = decoder.header(&bytes).expect("a header");
             assert!(header.planes_bytes().is_none());

@@ -12,8 +12,10 @@ use super::storage::failed;
 use super::{Options, share};
 use crate::augment::{Augmenter, Head};
 use crate::batch::Finisher;
+use crate::cache::keeps_planes;
 use crate::decode::{Decoder, Pixels};
 use crate::error::{Fault, Stage};
+use crate::kernels::Simd;
 use crate::prepare::denominator;
 use crate::storage::Dataset;
 use crate::{Error, Result};
@@ -33,7 +35,7 @@ pub struct Work {
     pub read_s: f64,
     /// The pixels that a copy needs.
     pub decode_s: f64,
-    /// All pixels, as for a decoded form that is kept.
+    /// The whole image, as for a decoded form that is kept.
     pub decode_whole_s: f64,
     /// Steps between decoder and finish. Crops, a resize and flips are one pass over the pixels; a step of it
     /// has what the pass takes longer for it.
@@ -164,7 +166,21 @@ impl Thread {
             .decoder
             .decode(&self.encoded, &header, all, asked, LIMIT, &mut self.whole)
             .map_err(decode)?;
-        self.sums.decode_whole_s += clock.seconds();
+        let mut decode_whole_s = clock.seconds();
+        // What is kept as planes is decoded to them, and each copy makes its pixels.
+        let (mut planes_bytes, mut convert_s) = (None, 0.0);
+        if kept && keeps_planes(recipe) {
+            let clock = Cpu::start();
+            if let Some(planes) = self.decoder.planes(&self.encoded, &header, LIMIT).map_err(decode)? {
+                decode_whole_s = clock.seconds();
+                let clock = Cpu::start();
+                let wanted = self.augmenter.wanted(&head);
+                planes.region(Simd::detect(), wanted, LIMIT, &mut self.form).map_err(augment)?;
+                convert_s = clock.seconds();
+                planes_bytes = header.planes_bytes();
+            }
+        }
+        self.sums.decode_whole_s += decode_whole_s;
 
         let sums = &mut self.sums;
         sums.samples += 1;
@@ -196,8 +212,9 @@ impl Thread {
                 form = (src.rect().width, src.rect().height);
             }
             let steps = random..bounds.len();
-            sums.forms_s[1] += time(src, 1, form, drawn.prefix, steps, &mut self.out).map_err(augment)?;
-            sums.decoded_bytes += 3 * u64::from(form.0) * u64::from(form.1);
+            let took = time(src, 1, form, drawn.prefix, steps, &mut self.out).map_err(augment)?;
+            sums.forms_s[1] += took + convert_s;
+            sums.decoded_bytes += planes_bytes.unwrap_or(3 * u64::from(form.0) * u64::from(form.1));
         } else {
             sums.forms_s[1] +=
                 time(&self.part, scale, size, 0, 0..bounds.len(), &mut self.out).map_err(augment)?;
