@@ -10,9 +10,9 @@ import pytest
 import runs
 from daemons import program, serving, until
 
-# Decoded images of 64 KB: those of some fit into the budget, and so do all files.
-COUNT, SIDE = 300, (160, 136)
-BUDGET = "24MB"
+# Decoded images of 32 KB: those of some fit into the budget, and so do all files.
+COUNT, SIDE = 600, (160, 136)
+BUDGET = "16MB"
 
 
 @pytest.fixture(scope="module")

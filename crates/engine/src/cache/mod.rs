@@ -494,11 +494,10 @@ impl<W> Cache<W> {
                 }
             }
         }
-        self.spread(&mut targets, room);
         for (id, shelf) in &mut self.shelves {
             shelf.set_target(targets.get(id).copied().unwrap_or_default());
         }
-        self.fit(room);
+        self.squeeze(room);
     }
 
     /// Room that no plan needs goes to what jobs use all the same: pixels, small sets first, then files of others.
@@ -520,13 +519,17 @@ impl<W> Cache<W> {
         }
     }
 
-    /// Shelves get along with `room` bytes, each with its part.
+    /// Shelves get along with `room` bytes, each with its part; or have what is left of it.
     pub(crate) fn squeeze(&mut self, room: u64) {
-        let all: u64 = self.shelves.values().map(Shelf::target).sum();
-        if all > room {
-            for shelf in self.shelves.values_mut() {
-                shelf.set_target((u128::from(shelf.target()) * u128::from(room) / u128::from(all)) as u64);
-            }
+        let mut targets: BTreeMap<u64, u64> =
+            self.shelves.iter().map(|(&id, shelf)| (id, shelf.target())).collect();
+        let all: u64 = targets.values().sum();
+        for target in targets.values_mut().filter(|_| all > room) {
+            *target = (u128::from(*target) * u128::from(room) / u128::from(all)) as u64;
+        }
+        self.spread(&mut targets, room);
+        for (id, shelf) in &mut self.shelves {
+            shelf.set_target(targets.get(id).copied().unwrap_or_default());
         }
         self.fit(room);
     }
