@@ -249,7 +249,7 @@ impl Preparer {
         let density = |recipe: &Recipe| {
             let (height, width) = recipe.decoded_size().unwrap_or((height, width));
             let pixels = width as f32 * height as f32 * 3.0;
-            let planes = header.planes_bytes().filter(|_| order.keeps_planes(recipe));
+            let planes = self.planes_bytes(&header).filter(|_| order.keeps_planes(recipe));
             bytes.len() as f32 / planes.map_or(pixels, |bytes| bytes as f32)
         };
         let wanted = keep.iter().any(|keep| match keep {
@@ -288,6 +288,11 @@ impl Preparer {
         Ok((drawn, None))
     }
 
+    /// Bytes of an image's planes, if it is kept as such: beside them there must be room for the pixels of a copy.
+    fn planes_bytes(&self, header: &Header) -> Option<u64> {
+        header.planes_bytes().filter(|planes| planes + header.pixels_bytes() <= self.limit / 2)
+    }
+
     /// Decodes all that the shelves keep; the form of the order's own recipe is returned. Nothing where a
     /// scaled decode would depend on the copy.
     fn decode_whole(
@@ -323,7 +328,8 @@ impl Preparer {
         let own = forms.iter().any(|(_, _, ops)| plain(ops));
         let whole = forms.iter().filter(|(_, _, ops)| plain(ops));
         let mut planes = None;
-        if whole.clone().any(|(_, recipe, _)| order.keeps_planes(recipe))
+        if self.planes_bytes(header).is_some()
+            && whole.clone().any(|(_, recipe, _)| order.keeps_planes(recipe))
             && whole.clone().all(|(_, recipe, _)| recipe.split().prefix.is_empty())
         {
             planes = self.decoder.planes(bytes, header, self.limit / 2).map_err(decode)?;

@@ -42,12 +42,17 @@ impl Header {
         }
     }
 
-    /// Bytes of the image's planes, if it can be kept as such.
+    /// Bytes of the image's planes, if it can be kept as such and they are fewer than those of its pixels.
     pub fn planes_bytes(&self) -> Option<u64> {
         match self {
-            Header::Jpeg(header) => header.planes_bytes(),
+            Header::Jpeg(header) => header.planes_bytes().filter(|&bytes| bytes < self.pixels_bytes()),
             _ => None,
         }
+    }
+
+    /// Bytes of the image's pixels.
+    pub fn pixels_bytes(&self) -> u64 {
+        u64::from(self.size().0) * u64::from(self.size().1) * 3
     }
 }
 

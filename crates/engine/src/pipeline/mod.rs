@@ -307,14 +307,22 @@ impl Shared {
             };
             drop(state);
             let (start, core) = (Instant::now(), CoreTime::now());
+            let before = preparer.capacity() as u64;
+            // Rows of decoded samples grow the scratch too.
+            let count = |preparer: &Preparer| {
+                let after = preparer.capacity() as u64;
+                self.gauge.add(after.saturating_sub(before));
+                self.gauge.sub(before.saturating_sub(after));
+            };
             state = match task {
-                Task::Fill(filling) => self.fill(&filling, &mut preparer),
+                Task::Fill(filling) => {
+                    let state = self.fill(&filling, &mut preparer);
+                    count(&preparer);
+                    state
+                }
                 Task::Prepare(task) => {
-                    let before = preparer.capacity() as u64;
                     let outcome = self.prepare(&mut preparer, client, task);
-                    let after = preparer.capacity() as u64;
-                    self.gauge.add(after.saturating_sub(before));
-                    self.gauge.sub(before.saturating_sub(after));
+                    count(&preparer);
                     let mut state = self.lock();
                     if let Some(outcome) = outcome {
                         state.settle(outcome, &self.config);

@@ -169,7 +169,7 @@ impl Thread {
         let mut decode_whole_s = clock.seconds();
         // What is kept as planes is decoded to them, and each copy makes its pixels.
         let (mut planes_bytes, mut convert_s) = (None, 0.0);
-        if kept && keeps_planes(recipe) {
+        if kept && keeps_planes(recipe) && header.planes_bytes().is_some() {
             let clock = Cpu::start();
             if let Some(planes) = self.decoder.planes(&self.encoded, &header, LIMIT).map_err(decode)? {
                 decode_whole_s = clock.seconds();
