@@ -169,7 +169,7 @@ impl Shared {
     pub(super) fn read(&self, task: &Prepare, limit: u64, into: &mut Vec<u8>) -> Result<(), Fault> {
         let (dataset, sample) = (&task.spec.dataset, task.name.sample);
         if self.read_disk(task, limit, into) {
-            // What is kept is good as long as the file is the same.
+            // It may have changed since it was looked for in memory.
             return dataset.check(sample);
         }
         self.lock().fetch.device.begin();
@@ -178,7 +178,9 @@ impl Shared {
         let bytes = if read.is_ok() { into.len() } else { 0 };
         self.lock().fetch.device.end(bytes as u64);
         count_read(&task.counters, bytes, start, read.as_ref().is_ok_and(|device| *device));
-        if read? && let Some(disk) = &self.disk {
+        read?;
+        // Also where it has come into memory meanwhile: to look for it there made the system read it.
+        if let Some(disk) = &self.disk {
             let (part, at) = dataset.place(sample);
             let put = disk.put(dataset.parts()[part].identity(), at, into);
             task.counters.disk_errors.add(u64::from(put.is_err()));

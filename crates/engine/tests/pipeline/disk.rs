@@ -113,6 +113,6 @@ fn a_disk_that_fails_costs_no_sample() {
     forget(&folder);
     assert_eq!(rows(&epoch(&mut job, 0, &Received::default())).len(), SAMPLES);
     let facts = engine.disk();
-    assert_eq!(facts.stopped, counted(&job, "device_reads") > 0, "{facts:?}");
+    assert!(facts.stopped || counted(&job, "device_reads") == 0, "{facts:?}");
     assert!(counted(&job, "disk_errors") == facts.errors && facts.stopped == (facts.errors > 0), "{facts:?}");
 }
