@@ -32,7 +32,7 @@ pub(crate) fn raise(py: Python<'_>, error: Error) -> PyErr {
             return make(py, class, text, Some(sample));
         }
         Error::NotFound(_) => "DatasetNotFoundError",
-        Error::Io { .. } => "StorageError",
+        Error::Io { .. } | Error::Taken { .. } => "StorageError",
         Error::Newer { .. } => "VersionError",
         Error::Budget(_) => "BudgetError",
         Error::Ragged { .. } => "RaggedBatchError",

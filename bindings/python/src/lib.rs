@@ -12,7 +12,7 @@ mod remote;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_engine::pipeline::Engine;
-use forebay_engine::{CacheMode, Config, parse_bytes};
+use forebay_engine::{CacheMode, Config, DiskConfig, parse_bytes};
 use forebay_recipe::{CopyName, Output, Recipe};
 use pyo3::prelude::*;
 
@@ -20,7 +20,21 @@ use error::raise;
 
 /// The process's engine with the process id that made it, and what `configure` asked for.
 static ENGINE: Mutex<Option<(u32, Arc<Engine>)>> = Mutex::new(None);
-static WANTED: Mutex<(Option<u64>, Option<usize>, Option<CacheMode>)> = Mutex::new((None, None, None));
+static WANTED: Mutex<Wanted> = Mutex::new(Wanted { memory: None, threads: None, cache: None, disk: None });
+
+#[derive(Clone)]
+struct Wanted {
+    memory: Option<u64>,
+    threads: Option<usize>,
+    cache: Option<CacheMode>,
+    disk: Option<DiskConfig>,
+}
+
+impl Wanted {
+    fn resolve(self) -> forebay_engine::Result<Config> {
+        Config::resolve(self.memory, self.threads, self.cache, self.disk)
+    }
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
@@ -34,21 +48,23 @@ pub(crate) fn engine() -> forebay_engine::Result<Arc<Engine>> {
         Some((owner, engine)) if *owner == pid => return Ok(engine.clone()),
         _ => {}
     }
-    let (memory, threads, cache) = *lock(&WANTED);
-    let engine = Arc::new(Engine::new(Config::resolve(memory, threads, cache)?));
+    let wanted = lock(&WANTED).clone();
+    let engine = Arc::new(Engine::open(wanted.resolve()?)?);
     // An engine inherited through fork is left alone: its threads are in the parent.
     std::mem::forget(slot.replace((pid, engine.clone())));
     Ok(engine)
 }
 
 #[pyfunction]
-#[pyo3(signature = (memory=None, threads=None, cache=None))]
+#[pyo3(signature = (memory=None, threads=None, cache=None, disk=None))]
 fn configure(
     py: Python<'_>,
     memory: Option<Bound<'_, PyAny>>,
     threads: Option<usize>,
     cache: Option<&str>,
+    disk: Option<&str>,
 ) -> PyResult<()> {
+    let disk = disk.map(DiskConfig::parse).transpose().map_err(|e| raise(py, e))?;
     let cache = cache.map(CacheMode::parse).transpose().map_err(|e| raise(py, e))?;
     let memory = match memory {
         None => None,
@@ -69,8 +85,13 @@ fn configure(
         *slot = None;
     }
     let mut wanted = lock(&WANTED);
-    let new = (memory.or(wanted.0), threads.or(wanted.1), cache.or(wanted.2));
-    Config::resolve(new.0, new.1, new.2).map_err(|e| raise(py, e))?;
+    let new = Wanted {
+        memory: memory.or(wanted.memory),
+        threads: threads.or(wanted.threads),
+        cache: cache.or(wanted.cache),
+        disk: disk.or_else(|| wanted.disk.clone()),
+    };
+    new.clone().resolve().map_err(|e| raise(py, e))?;
     *wanted = new;
     Ok(())
 }
@@ -78,8 +99,7 @@ fn configure(
 /// Memory in bytes and threads that a loader would get.
 #[pyfunction]
 fn config(py: Python<'_>) -> PyResult<(u64, usize)> {
-    let (memory, threads, cache) = *lock(&WANTED);
-    let config = Config::resolve(memory, threads, cache).map_err(|e| raise(py, e))?;
+    let config = lock(&WANTED).clone().resolve().map_err(|e| raise(py, e))?;
     Ok((config.memory, config.threads))
 }
 

@@ -198,17 +198,21 @@ impl Job {
                 job.counters().list(),
                 engine.memory(),
                 engine.idle_ns(),
-                *engine.config(),
+                engine.config().clone(),
                 job.pool(),
                 engine.kept(),
+                engine.disk().bytes,
             ))
         });
-        if let Some((counters, (now, peak), idle_ns, config, pool, [encoded, decoded])) = facts {
+        if let Some((counters, (now, peak), idle_ns, config, pool, [encoded, decoded], disk)) = facts {
             set_metrics(&metrics, counters)?;
             let engine = [("idle_ns", idle_ns), ("bytes", now), ("peak_bytes", peak)];
             set_metrics(&metrics, engine)?;
             set_metrics(&metrics, [("budget_bytes", config.memory), ("threads", config.threads as u64)])?;
-            set_metrics(&metrics, [("encoded_bytes", encoded), ("decoded_bytes", decoded)])?;
+            set_metrics(
+                &metrics,
+                [("encoded_bytes", encoded), ("decoded_bytes", decoded), ("disk_bytes", disk)],
+            )?;
             set_metrics(&metrics, POOL.into_iter().zip(pool.into_iter().flatten()))?;
         }
         Ok(metrics)

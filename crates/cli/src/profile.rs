@@ -55,7 +55,7 @@ impl Profile {
             Some(path) => open_recipe(path)?,
             None => crate::bench::recipe()?,
         };
-        let config = Config::resolve(self.memory, self.threads, None)?;
+        let config = Config::resolve(self.memory, self.threads, None, None)?;
         let folder = Folder::open(&self.dataset, config.threads, &|_| ())
             .with_context(|| format!("cannot open the dataset {}", self.dataset.display()))?;
         let options = Options { samples: self.samples, config, seed: SEED };
@@ -67,7 +67,7 @@ impl Profile {
         };
         let measured = measure(&Dataset::from(folder), &recipe, &options, &show)?;
         bar.finish_and_clear();
-        let machine = Machine::read(config.threads);
+        let machine = Machine::read(options.config.threads);
         let text = measured.profile(machine.cpu, self.demand).to_json()?;
         if let Some(path) = &self.output {
             fs::write(path, &text).with_context(|| format!("cannot write {}", path.display()))?;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forebay_daemon::{Daemon, Error, Options, log};
-use forebay_engine::{CacheMode, Config, parse_bytes};
+use forebay_engine::{CacheMode, Config, DiskConfig, parse_bytes};
 use forebay_wire::client::{self, Client};
 use forebay_wire::default_socket;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -41,6 +41,9 @@ pub(crate) struct Serve {
     /// What is kept of samples between epochs; auto: as planned from what is measured.
     #[arg(long, env = "FOREBAY_CACHE", value_name = "auto|off|no-evict|encoded|decoded|lru|lru-decoded|E-D-P", value_parser = cache)]
     pub(crate) cache: Option<CacheMode>,
+    /// Keep files of slow storage on a local disk, across restarts, up to so many bytes.
+    #[arg(long, env = "FOREBAY_DISK", value_name = "DIR:SIZE", value_parser = disk)]
+    pub(crate) disk: Option<DiskConfig>,
     /// End after so many seconds without a job; default: never.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) idle_exit: Option<u64>,
@@ -64,6 +67,10 @@ fn cache(text: &str) -> Result<CacheMode, String> {
     CacheMode::parse(text).map_err(|e| e.to_string())
 }
 
+fn disk(text: &str) -> Result<DiskConfig, String> {
+    DiskConfig::parse(text).map_err(|e| e.to_string())
+}
+
 impl Serve {
     /// Serves until a signal, `forebay stop`, or idleness ends it.
     pub(crate) fn run(self) -> Result<Answer> {
@@ -79,7 +86,9 @@ impl Serve {
             let _ = rustix::process::setsid();
         }
         // Jobs come and go; what was made for one is there for the next.
-        let config = Config { keep: true, ..Config::resolve(self.memory, self.threads, self.cache)? };
+        let config = Config::resolve(self.memory, self.threads, self.cache, self.disk.clone())?;
+        let config = Config { keep: true, ..config };
+        let (memory, threads) = (config.memory, config.threads);
         // When memory runs out a loader is the one to go: its jobs start another.
         let _ = fs::write("/proc/self/oom_score_adj", "500");
         // Before any thread starts, so that all of them leave signals to this one.
@@ -96,8 +105,8 @@ impl Serve {
         log(format!(
             "serves {} with {:.2} GB and {} threads",
             socket.display(),
-            config.memory as f64 / 1e9,
-            config.threads
+            memory as f64 / 1e9,
+            threads
         ));
         let (stop, handle) = (daemon.stop(), signals.handle());
         let watcher = std::thread::spawn(move || {
@@ -116,9 +125,9 @@ impl Serve {
     fn detach(&self, socket: &Path) -> Result<Answer> {
         match Client::connect(socket) {
             Ok(_) => {
-                if self.memory.is_some() || self.threads.is_some() {
+                if self.memory.is_some() || self.threads.is_some() || self.disk.is_some() {
                     eprintln!(
-                        "a daemon already serves {}, with the memory and threads it was started with; \
+                        "a daemon already serves {}, with the memory, threads and disk it was started with; \
                          `forebay status` shows it",
                         socket.display()
                     );
@@ -174,6 +183,11 @@ impl Serve {
             ("--idle-exit", self.idle_exit.map(|seconds| seconds.to_string())),
         ] {
             command.args(value.map(|value| [flag.to_string(), value]).into_iter().flatten());
+        }
+        if let Some(DiskConfig { dir, bytes }) = &self.disk {
+            let mut value = dir.as_os_str().to_owned();
+            value.push(format!(":{bytes}"));
+            command.arg("--disk").arg(value);
         }
         command.envs(GPUS.map(|name| (name, "")));
         command.current_dir("/").stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);

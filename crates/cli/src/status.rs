@@ -146,7 +146,9 @@ fn as_json(socket: &Path, status: &wire::Status) -> Value {
         "socket": socket, "running": true, "pid": status.pid, "release": status.release,
         "up_seconds": seconds(status.up_ns), "budget_bytes": status.memory, "bytes": status.bytes,
         "peak_bytes": status.peak_bytes, "encoded_bytes": status.encoded_bytes,
-        "decoded_bytes": status.decoded_bytes, "threads": status.threads,
+        "decoded_bytes": status.decoded_bytes, "disk_bytes": status.disk_bytes,
+        "disk_limit": status.disk_limit, "disk_errors": status.disk_errors,
+        "disk_stopped": status.disk_stopped, "threads": status.threads,
         "idle_seconds": seconds(status.idle_ns), "draining": status.draining,
         "jobs": jobs.collect::<Vec<_>>(), "streams": streams.collect::<Vec<_>>(),
         "plan": serde_json::from_str::<Value>(&status.planning).unwrap_or_default(),
@@ -191,6 +193,15 @@ fn table(socket: &Path, status: &wire::Status) -> String {
         status.threads,
         seconds(status.idle_ns),
     );
+    if status.disk_limit > 0 {
+        let trouble = match (status.disk_errors, status.disk_stopped) {
+            (0, _) => String::new(),
+            (errors, false) => format!(", {errors} errors"),
+            (errors, true) => format!(", {errors} errors; it is written no more"),
+        };
+        let (now, most) = (status.disk_bytes as f64 / 1e9, status.disk_limit as f64 / 1e9);
+        text.push_str(&format!("disk      {now:.2} of {most:.2} GB of files{trouble}\n"));
+    }
     for stream in &status.streams {
         text.push_str(&format!(
             "stream    {}: {} jobs, {} copies in a pool for {}\n",
@@ -268,5 +279,19 @@ mod tests {
         let json = as_json(Path::new("/s"), &status);
         assert_eq!(json["jobs"][0]["counters"]["deliveries"], 300);
         assert_eq!(json["running"], true);
+        assert!(!text.contains("disk"), "{text}");
+    }
+
+    #[test]
+    fn a_disk_is_a_line_with_its_trouble() {
+        let mut status =
+            wire::Status { disk_bytes: 1_500_000_000, disk_limit: 8_000_000_000, ..Default::default() };
+        let line = |status: &wire::Status| {
+            let text = table(Path::new("/s"), status);
+            text.lines().find(|line| line.starts_with("disk")).unwrap_or_default().to_string()
+        };
+        assert_eq!(line(&status), "disk      1.50 of 8.00 GB of files");
+        (status.disk_errors, status.disk_stopped) = (3, true);
+        assert_eq!(line(&status), "disk      1.50 of 8.00 GB of files, 3 errors; it is written no more");
     }
 }

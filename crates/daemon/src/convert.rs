@@ -98,7 +98,7 @@ pub(crate) fn fault(error: &Error) -> wire::Fault {
             if matches!(fault, engine::Fault::Changed { .. }) { K::Changed } else { K::Sample }
         }
         Error::NotFound(_) => K::NotFound,
-        Error::Io { .. } => K::Storage,
+        Error::Io { .. } | Error::Taken { .. } => K::Storage,
         Error::Newer { .. } => K::Version,
         Error::Budget(_) => K::Budget,
         Error::Ragged { .. } => K::Ragged,

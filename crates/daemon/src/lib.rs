@@ -71,6 +71,9 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// The engine cannot start.
+    #[error(transparent)]
+    Engine(#[from] forebay_engine::Error),
 }
 
 /// Tells a daemon to end: rings once, for good.
@@ -143,7 +146,7 @@ impl Daemon {
         let listener = Listener::bind(&options.socket)?;
         let io = |source| Error::Io { path: options.socket.clone(), source };
         let house = House {
-            engine: Arc::new(Engine::new(options.config)),
+            engine: Arc::new(Engine::open(options.config)?),
             board: Board::default(),
             scans: Scans::default(),
             connections: connections(),

@@ -507,6 +507,7 @@ impl Session {
         let [encoded, decoded] = engine.kept();
         add("encoded_bytes", encoded);
         add("decoded_bytes", decoded);
+        add("disk_bytes", engine.disk().bytes);
         if let Some([jobs, copies, slots]) = seat.job.pool() {
             add("stream_jobs", jobs);
             add("pool_copies", copies);
@@ -519,6 +520,7 @@ impl Session {
         let engine = &self.house.engine;
         let (bytes, peak_bytes) = engine.memory();
         let [encoded_bytes, decoded_bytes] = engine.kept();
+        let disk = engine.disk();
         let streams = engine.streams().into_iter().map(|(root, [jobs, copies, slots])| StatusStream {
             root: root.into_os_string().into_encoded_bytes(),
             jobs,
@@ -540,6 +542,10 @@ impl Session {
             encoded_bytes,
             decoded_bytes,
             planning: serde_json::to_string(&engine.planning()).unwrap_or_default(),
+            disk_bytes: disk.bytes,
+            disk_limit: disk.limit,
+            disk_errors: disk.errors,
+            disk_stopped: disk.stopped,
         };
         self.reply(id, Answer::Status(status))
     }

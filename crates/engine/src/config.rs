@@ -1,5 +1,7 @@
 //! How much memory and how many threads a process gives to loading.
 
+use std::path::PathBuf;
+
 use forebay_arena::Room;
 
 use crate::{CacheMode, Error, Result};
@@ -10,7 +12,7 @@ const MOST: u64 = 16 << 30;
 const LEAST: u64 = 1 << 20;
 
 /// The engine's limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// Bytes for samples in hand, batches and scratch.
     pub memory: u64,
@@ -20,19 +22,50 @@ pub struct Config {
     pub cache: CacheMode,
     /// They are kept also when no job is left.
     pub keep: bool,
+    /// Where files of slow devices are kept across restarts.
+    pub disk: Option<DiskConfig>,
+}
+
+/// A directory on a local disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskConfig {
+    /// It is made where it is not there.
+    pub dir: PathBuf,
+    /// Bytes that all files in it may have.
+    pub bytes: u64,
+}
+
+impl DiskConfig {
+    /// Reads `"/path:100GB"`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let wrong = || {
+            Error::Invalid(format!(
+                "{text:?} is not a directory with a size; write it like /local/forebay:100GB"
+            ))
+        };
+        let (dir, size) = text.rsplit_once(':').filter(|(dir, _)| !dir.is_empty()).ok_or_else(wrong)?;
+        let bytes = parse_bytes(size).ok().filter(|bytes| *bytes > 0).ok_or_else(wrong)?;
+        Ok(DiskConfig { dir: std::path::absolute(dir).map_err(|_| wrong())?, bytes })
+    }
 }
 
 impl Config {
     /// So many bytes and threads; forms are kept as they fit while there are jobs.
     pub fn new(memory: u64, threads: usize) -> Self {
-        Config { memory, threads, cache: CacheMode::Auto, keep: false }
+        Config { memory, threads, cache: CacheMode::Auto, keep: false, disk: None }
     }
 
     /// From arguments, else `FOREBAY_MEMORY` and `FOREBAY_THREADS`, else what the machine allows: a quarter
     /// of the memory, at most 16 GB, and the cores that affinity and cgroup leave.
     ///
-    /// `FOREBAY_CACHE` says which forms of samples are kept where `cache` does not.
-    pub fn resolve(memory: Option<u64>, threads: Option<usize>, cache: Option<CacheMode>) -> Result<Self> {
+    /// `FOREBAY_CACHE` says which forms of samples are kept where `cache` does not; `FOREBAY_DISK` names a
+    /// directory and its size where `disk` does not, and without it there is none.
+    pub fn resolve(
+        memory: Option<u64>,
+        threads: Option<usize>,
+        cache: Option<CacheMode>,
+        disk: Option<DiskConfig>,
+    ) -> Result<Self> {
         let set = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
         let memory = match (memory, set("FOREBAY_MEMORY")) {
             (Some(bytes), _) => bytes,
@@ -52,13 +85,17 @@ impl Config {
             (None, Some(text)) => CacheMode::parse(&text)?,
             (None, None) => CacheMode::default(),
         };
+        let disk = match (disk, set("FOREBAY_DISK")) {
+            (None, Some(text)) => Some(DiskConfig::parse(&text)?),
+            (disk, _) => disk,
+        };
         if memory < LEAST {
             return Err(Error::Budget(format!("{memory} B is less than the least budget, {LEAST} B")));
         }
         if threads == 0 || threads > 1024 {
             return Err(Error::Invalid(format!("{threads} threads: choose between 1 and 1024")));
         }
-        Ok(Config { memory, threads, cache, keep: false })
+        Ok(Config { memory, threads, cache, keep: false, disk })
     }
 
     /// The part of the budget that threads decode in, and that files are read ahead into.
@@ -106,6 +143,16 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_reads_as_a_path_and_a_size() {
+        let disk = |dir: &str, bytes| Some(DiskConfig { dir: dir.into(), bytes });
+        assert_eq!(DiskConfig::parse("/local/a:100GB").ok(), disk("/local/a", 100_000_000_000));
+        assert_eq!(DiskConfig::parse("/a:b:5").ok(), disk("/a:b", 5));
+        for bad in ["", "/local", ":5GB", "/local:", "/local:0", "/local:many"] {
+            assert!(DiskConfig::parse(bad).is_err(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn sizes_read_as_people_write_them() {

@@ -75,6 +75,10 @@ counters! {
     device_reads,
     /// Bytes of all of them.
     read_bytes,
+    /// Files that were on the local disk.
+    disk_hits,
+    /// Reads and writes of it that failed, and records that were damaged.
+    disk_errors,
     /// Samples whose file was kept in memory.
     encoded_hits,
     /// Samples whose pixels were kept in memory.
@@ -95,7 +99,7 @@ counters! {
     copied_batches,
     /// Samples that could not be made.
     failures,
-    /// Time reading.
+    /// Time reading; of files on the local disk only core time.
     read_ns,
     /// Of that, time waiting for a device.
     device_ns,

@@ -131,6 +131,15 @@ pub enum Error {
         /// Newest version known.
         known: u32,
     },
+    /// Another process keeps its files there.
+    #[error(
+        "{}: another process keeps files there; name another directory, or let processes share a daemon that has it",
+        path.display()
+    )]
+    Taken {
+        /// Which directory.
+        path: PathBuf,
+    },
     /// The budget cannot hold what a job needs to make progress.
     #[error("memory budget: {0}")]
     Budget(String),

@@ -19,7 +19,7 @@ mod prepare;
 pub mod profile;
 pub mod storage;
 
-pub use cache::Mode as CacheMode;
-pub use config::{Config, parse_bytes};
+pub use cache::{DiskFacts, Mode as CacheMode};
+pub use config::{Config, DiskConfig, parse_bytes};
 pub use counters::{CoreTime, Counter, Counters, Gauge};
 pub use error::{Error, Fault, Result, Stage};

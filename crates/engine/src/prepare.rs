@@ -114,6 +114,13 @@ impl Preparer {
         }
     }
 
+    /// Reads a file for the order that comes next by `read`, which says whether it could.
+    pub(crate) fn read_by(&mut self, sample: u64, read: impl FnOnce(u64, &mut Vec<u8>) -> bool) {
+        if read(self.limit / 4, &mut self.encoded) {
+            self.read = Some(sample);
+        }
+    }
+
     /// Makes the copy that `order` names in `out`.
     pub(crate) fn prepare(&mut self, order: &Order<'_>, out: &mut Pixels) -> Result<Prepared, Failed> {
         let result = self.make(order, out);

@@ -602,8 +602,20 @@ pub struct Status {
     /// See `encoded_bytes`.
     #[prost(uint64, tag = "13")]
     pub decoded_bytes: u64,
+    /// Bytes of files on the local disk.
+    #[prost(uint64, tag = "14")]
+    pub disk_bytes: u64,
+    /// The most there may be; 0 where no disk is used.
+    #[prost(uint64, tag = "15")]
+    pub disk_limit: u64,
+    /// Reads and writes of the disk that failed.
+    #[prost(uint64, tag = "16")]
+    pub disk_errors: u64,
+    /// It is written no more.
+    #[prost(bool, tag = "17")]
+    pub disk_stopped: bool,
     /// What memory is planned with, and what was decided, as JSON.
-    #[prost(string, tag = "14")]
+    #[prost(string, tag = "18")]
     pub planning: String,
 }
 

@@ -33,17 +33,27 @@ __all__ = [
 ]
 
 
-def configure(memory: int | str | None = None, threads: int | None = None, cache: str | None = None) -> None:
+def configure(
+    memory: int | str | None = None,
+    threads: int | None = None,
+    cache: str | None = None,
+    disk: str | None = None,
+) -> None:
     """Set this process's memory budget (bytes or ``"4GB"``), number of native threads, and what is kept.
 
     ``cache`` is ``"auto"`` (decoded images if all of a dataset's fit, else files), ``"off"``, ``"encoded"``
     or ``"decoded"`` (as many as fit).
 
+    ``disk`` is a directory on a local disk with a size, such as ``"/local/forebay:100GB"``. Files that are
+    not in the system's memory are kept there, also for later runs, so that slow storage is read once. One
+    process at a time has the directory: a second one gets a ``StorageError`` at its first iteration.
+
     Call it before the first loader is iterated. Defaults: ``FOREBAY_MEMORY``, else a quarter of what the
     cgroup or the machine allows, at most 16 GiB; ``FOREBAY_THREADS``, else the cores that affinity and
-    cgroup leave; ``FOREBAY_CACHE``, else ``"auto"``.
+    cgroup leave; ``FOREBAY_CACHE``, else ``"auto"``; ``FOREBAY_DISK``, else no
+    disk.
     """
-    _configure(memory, threads, cache)
+    _configure(memory, threads, cache, disk)
 
 
 _atexit.register(_shutdown)

@@ -6,8 +6,11 @@
 //! that one thread is making for a shelf is not made by a second one: the other copy waits for it, and the
 //! thread does something else. One decode serves all shelves of its folder.
 
+mod disk;
 mod shelf;
 
+pub use disk::DiskFacts;
+pub(crate) use disk::{Disk, Present};
 pub(crate) use shelf::{Decoded, Kept, keeps_planes};
 
 use std::collections::BTreeMap;

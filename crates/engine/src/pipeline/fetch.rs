@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::job::Prepare;
 use super::{Client, Shared, State};
-use crate::counters::{Counters, Gauge};
+use crate::Fault;
+use crate::counters::{CoreTime, Counters, Gauge};
 
 /// Reads that are asked for and not yet taken by who decodes, at most, and threads that read.
 const MOST: usize = 64;
@@ -145,7 +146,7 @@ impl Shared {
         Ok(())
     }
 
-    fn read_until_stopped(&self) -> Result<(), crate::Fault> {
+    fn read_until_stopped(&self) -> Result<(), Fault> {
         let limit = self.config.thread_scratch() / 4;
         let mut state = self.lock();
         while !state.stopping {
@@ -155,22 +156,63 @@ impl Shared {
                 state.fetch.idle -= 1;
                 continue;
             };
-            state.fetch.device.begin();
             drop(state);
-            let start = Instant::now();
             let mut bytes = Vec::new();
-            let read = task.spec.dataset.read(task.name.sample, limit, &mut bytes);
-            count_read(&task.counters, bytes.len(), start, read.as_ref().is_ok_and(|device| *device));
-            task.fetched = Some(Box::new(read.map(|_| bytes)));
+            let read = self.read(&task, limit, &mut bytes);
+            task.fetched = Some(Box::new(read.map(|()| bytes)));
             state = self.end_read(client, task);
         }
         Ok(())
     }
 
+    /// Reads the file of a task: from the local disk, else from its device, and then it is kept there.
+    pub(super) fn read(&self, task: &Prepare, limit: u64, into: &mut Vec<u8>) -> Result<(), Fault> {
+        let (dataset, sample) = (&task.spec.dataset, task.name.sample);
+        if self.read_disk(task, limit, into) {
+            // It may have changed since it was looked for in memory.
+            return dataset.check(sample);
+        }
+        self.lock().fetch.device.begin();
+        let start = Instant::now();
+        let read = dataset.read(sample, limit, into);
+        let bytes = if read.is_ok() { into.len() } else { 0 };
+        self.lock().fetch.device.end(bytes as u64);
+        count_read(&task.counters, bytes, start, read.as_ref().is_ok_and(|device| *device));
+        read?;
+        // Also where it has come into memory meanwhile: to look for it there made the system read it.
+        if let Some(disk) = &self.disk {
+            let (part, at) = dataset.place(sample);
+            let put = disk.put(dataset.parts()[part].identity(), at, into);
+            task.counters.disk_errors.add(u64::from(put.is_err()));
+        }
+        Ok(())
+    }
+
+    /// Reads the file of a task from the local disk; says whether it was there.
+    fn read_disk(&self, task: &Prepare, limit: u64, into: &mut Vec<u8>) -> bool {
+        let (dataset, sample, counters) = (&task.spec.dataset, task.name.sample, &task.counters);
+        let (size, (part, at)) = (dataset.size(sample), dataset.place(sample));
+        let Some(disk) = self.disk.as_ref().filter(|_| size <= limit) else { return false };
+        let start = CoreTime::now();
+        let held = match disk.get(dataset.parts()[part].identity(), at, size, into) {
+            Ok(held) => held,
+            Err(_) => {
+                counters.disk_errors.add(1);
+                false
+            }
+        };
+        if held {
+            counters.reads.add(1);
+            counters.disk_hits.add(1);
+            counters.read_bytes.add(size);
+            // Not the time that it waited: plans take this for the work of a read.
+            counters.read_ns.spend(start);
+        }
+        held
+    }
+
     fn end_read(&self, client: Client, task: Prepare) -> MutexGuard<'_, State> {
         let mut state = self.lock();
-        let bytes = task.fetched.as_ref().and_then(|read| (**read).as_ref().ok()).map_or(0, Vec::len);
-        state.fetch.device.end(bytes as u64);
         state.fetch.done.push_back((client, task));
         if state.idle > 0 {
             self.work.notify_one();

@@ -14,7 +14,7 @@ use super::run::{Failure, Feeding, Filling, Label, Made, Own, Run, Source};
 use super::spec::{MIN_SLOTS, OnError, Share, Spec};
 use crate::Error;
 use crate::batch::{Finisher, Plan};
-use crate::cache::{Forms, From, Keep, Ticket};
+use crate::cache::{Forms, From, Keep, Present, Ticket};
 use crate::counters::{Counters, Gauge};
 use crate::decode::{Pixels, SLACK};
 use crate::error::{Fault, Stage};
@@ -88,6 +88,8 @@ pub(super) struct JobState {
     pub(super) share: Share,
     /// Its shelves in the cache.
     pub(super) ticket: Arc<Ticket>,
+    /// Keeps its datasets on the local disk.
+    pub(super) present: Vec<Present>,
     /// Samples in the largest batch that the share was planned for.
     pub(super) planned: u64,
     pub(super) arrived: Arc<Bell>,
@@ -134,6 +136,7 @@ impl JobState {
             counters: Arc::default(),
             share,
             ticket: Arc::default(),
+            present: Vec::new(),
             arrived: Arc::new(arrived),
             runs: VecDeque::new(),
             filling: Vec::new(),

@@ -37,11 +37,11 @@ use forebay_arena::Room;
 use forebay_recipe::CopyName;
 
 use crate::batch::{Finisher, Image, Value};
-use crate::cache::{Cache, Look, NO_SHELF};
+use crate::cache::{Cache, Disk, Look, NO_SHELF};
 use crate::counters::{CoreTime, Counter, Gauge};
 use crate::error::{Fault, Stage};
 use crate::prepare::{self, Prepared, Preparer};
-use crate::{Config, Error, Result};
+use crate::{Config, DiskFacts, Error, Result};
 use bell::Bell;
 use fetch::Fetch;
 pub(crate) use fetch::count_read;
@@ -69,6 +69,8 @@ struct Shared {
     /// Time that they worked, and that they had a core meanwhile.
     work_ns: Counter,
     core_ns: Counter,
+    /// Files of slow devices, kept across restarts.
+    disk: Option<Disk>,
     state: Mutex<State>,
     /// Workers without work wait here.
     work: Condvar,
@@ -109,8 +111,18 @@ enum Client {
 }
 
 impl Engine {
-    /// An engine without threads; they start with the first epoch.
+    /// An engine without threads; they start with the first epoch. It takes the local disk that `config` names.
+    pub fn open(config: Config) -> Result<Self> {
+        let disk = config.disk.as_ref().map(Disk::open).transpose()?;
+        Ok(Self::build(config, disk))
+    }
+
+    /// The same without a local disk.
     pub fn new(config: Config) -> Self {
+        Self::build(Config { disk: None, ..config }, None)
+    }
+
+    fn build(config: Config, disk: Option<Disk>) -> Self {
         let gauge: Arc<Gauge> = Arc::default();
         let cache = Cache::new(config.cache, config.keep, gauge.clone());
         let fetch = Fetch::new(config.read_ahead(), gauge.clone());
@@ -120,6 +132,7 @@ impl Engine {
             idle_ns: Counter::default(),
             work_ns: Counter::default(),
             core_ns: Counter::default(),
+            disk,
             state: Mutex::new(State::new(cache, fetch)),
             work: Condvar::new(),
             reads: Condvar::new(),
@@ -166,6 +179,11 @@ impl Engine {
         }
     }
 
+    /// What it keeps on the local disk.
+    pub fn disk(&self) -> DiskFacts {
+        self.shared.disk.as_ref().map(Disk::facts).unwrap_or_default()
+    }
+
     /// Whether no job draws from it.
     pub fn is_idle(&self) -> bool {
         self.shared.lock().jobs.is_empty()
@@ -182,6 +200,10 @@ impl Engine {
         let room = spec.lend.then(Room::now);
         // Summed over all files once, and then known.
         spec.dataset.parts().iter().for_each(|folder| _ = (folder.identity(), folder.bytes()));
+        let enter = |disk: &Disk| {
+            spec.dataset.parts().iter().map(|folder| disk.enter(folder.identity(), folder.len())).collect()
+        };
+        let present: Vec<_> = self.shared.disk.as_ref().map_or(Ok(Vec::new()), enter)?;
         let mut state = self.shared.lock();
         if let Some(bug) = &state.broken {
             return Err(Error::Panic(bug.clone()));
@@ -196,6 +218,7 @@ impl Engine {
         let id = state.next_job;
         state.next_job += 1;
         let mut job = JobState::new(id, spec, finisher, share, bell, self.shared.gauge.clone());
+        job.present = present;
         let (arrived, counters) = (job.arrived.clone(), job.counters.clone());
         let seated = state.seat(&mut job, config.threads as u64, &self.shared.gauge);
         let level = job.spec.level();
@@ -348,7 +371,12 @@ impl Shared {
     fn prepare(self: &Arc<Self>, preparer: &mut Preparer, client: Client, task: Prepare) -> Option<Outcome> {
         let unread = task.kept.is_none() && task.fetched.is_none() && !task.substitute;
         if unread && !preparer.read_now(&task.spec.dataset, task.name.sample, &task.counters) {
-            return self.fetch(client, task).map(|task| prepare(preparer, task));
+            let task = self.fetch(client, task)?;
+            // There is no room to read ahead.
+            if self.disk.is_some() {
+                preparer.read_by(task.name.sample, |limit, into| self.read(&task, limit, into).is_ok());
+            }
+            return Some(prepare(preparer, task));
         }
         Some(prepare(preparer, task))
     }

@@ -18,7 +18,7 @@ pub use storage::{Rate, Store};
 pub use work::Work;
 
 /// How much is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Samples that go through the recipe; a pass over storage reads at most four times as many files.
     pub samples: u64,
@@ -81,7 +81,7 @@ pub fn measure(
         work,
         copy_bytes_per_s,
         link_bytes_per_s,
-        config: options.config,
+        config: options.config.clone(),
     })
 }
 

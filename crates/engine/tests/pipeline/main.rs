@@ -2,6 +2,7 @@
 
 mod alone;
 mod cache;
+mod disk;
 mod pictures;
 mod plan;
 mod ranks;
