@@ -120,7 +120,7 @@ def test_loops_with_copies_of_their_own_share_what_is_decoded(small):
 def test_all_of_it_goes_with_the_last_loader(small):
     with runs.loader(small, batch_size=8, shuffle=True) as loader:
         runs.epoch(loader)
-        assert loader.metrics()["decoded_bytes"] > 97 * 48 * 36 * 3
+        assert loader.metrics()["decoded_bytes"] > 97 * 48 * 36 * 3 // 2
     with runs.loader(small, batch_size=8, shuffle=True) as loader:
         next(iter(loader))
         assert loader.metrics()["decodes"] > 0
@@ -133,7 +133,7 @@ def test_a_daemon_keeps_it_for_jobs_to_come(small, tmp_path):
                 runs.epoch(loader)
                 assert (loader.metrics()["decodes"] == 0) == (number > 0)
         status = daemon.status()
-        assert status["jobs"] == [] and status["decoded_bytes"] > 97 * 48 * 36 * 3
+        assert status["jobs"] == [] and status["decoded_bytes"] > 97 * 48 * 36 * 3 // 2
         assert status["bytes"] <= status["budget_bytes"]
 
 
