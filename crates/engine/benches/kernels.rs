@@ -108,7 +108,7 @@ fn on_core(b: &mut Bencher<'_>, mut work: impl FnMut()) {
 
 /// A finished copy from each form that is kept of a sample: more samples than the processor's caches hold.
 fn copy(c: &mut Criterion) {
-    const SAMPLES: u64 = 200;
+    const SAMPLES: u64 = 1000;
     let bytes = jpeg::encode(&photograph(), 500, 375, 88, Subsampling::S420).expect("a photograph encodes");
     let files: Vec<Vec<u8>> = (0..SAMPLES).map(|_| bytes.clone()).collect();
     let mut decoder = Decoder::open().expect("libjpeg-turbo");
