@@ -495,9 +495,7 @@ impl State {
             if let Client::Stream(id) = client
                 && let Some(stream) = self.streams.get_mut(id)
             {
-                // Two steps at least, for threads to work ahead.
-                let least = stream.steps(2).min(room / 16);
-                let pool = split.pool.max(least).min(stream.appetite()).min(room);
+                let pool = split.pool.min(stream.appetite()).min(room);
                 stream.resize(pool);
                 room -= pool;
             }

@@ -382,12 +382,6 @@ impl StreamState {
         self.room
     }
 
-    /// Bytes of so many steps of its largest job.
-    pub(super) fn steps(&self, count: u64) -> u64 {
-        let largest = self.seats.values().map(|seat| seat.spec.batch * u64::from(seat.spec.ranks)).max();
-        count * largest.unwrap_or_default() * self.sample_bytes
-    }
-
     /// Samples per second that a job could use, if that is known.
     pub(super) fn demand(&self, bit: u32) -> Option<f64> {
         self.seats.get(&bit)?.per_sec(self.opened.elapsed().as_secs_f64())
