@@ -1,6 +1,7 @@
 """Guards the plan as a user meets it: it is made, explained and follows the jobs."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -130,3 +131,38 @@ def test_decoded_data_is_shared_by_jobs_with_other_random_steps(images, tmp_path
         assert decodes <= 0.75 * received, "most are decoded for both"
         for job in jobs:
             job.close()
+
+
+READS = """
+import sys, forebay
+from torchvision import transforms
+forebay.configure(memory="12MB", threads=2, cache=sys.argv[2])
+steps = transforms.Compose([transforms.RandomResizedCrop(16), transforms.ToTensor()])
+with forebay.DataLoader(sys.argv[1], batch_size=8, shuffle=True, transform=steps) as loader:
+    for epoch in range(30):
+        for _ in loader:
+            pass
+        if epoch == 19:
+            before = loader.metrics()["device_reads"]
+    print(loader.metrics()["device_reads"] - before, len(loader.plan()["decisions"]))
+"""
+
+
+def test_one_job_reads_its_device_no_more_than_a_cache_of_files_does(images, tmp_path):
+    """Though decoding is what takes time: a throttle that is fast makes every read one of a device."""
+    device = tmp_path / "device"
+    make = [program(), "bench", "throttle", "--device", "bandwidth=10GB/s", "--make", device]
+    subprocess.run(make, check=True, capture_output=True)
+    told = {}
+    for mode in ("auto", "encoded"):
+        done = subprocess.run(
+            [sys.executable, "-c", READS, images, mode],
+            env={**os.environ, "FOREBAY_THROTTLE": str(device)},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        told[mode] = [int(number) for number in done.stdout.split()]
+    assert told["auto"][1] > 0 and told["encoded"][1] == 0, "one of them plans"
+    assert told["auto"][0] <= told["encoded"][0], told

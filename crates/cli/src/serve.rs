@@ -180,6 +180,7 @@ impl Serve {
         for (flag, value) in [
             ("--memory", self.memory.map(|bytes| bytes.to_string())),
             ("--threads", self.threads.map(|threads| threads.to_string())),
+            ("--cache", self.cache.map(|mode| mode.to_string())),
             ("--idle-exit", self.idle_exit.map(|seconds| seconds.to_string())),
         ] {
             command.args(value.map(|value| [flag.to_string(), value]).into_iter().flatten());

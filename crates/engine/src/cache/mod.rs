@@ -14,6 +14,7 @@ pub(crate) use disk::{Disk, Present};
 pub(crate) use shelf::{Decoded, Kept, keeps_planes};
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -80,6 +81,22 @@ impl Mode {
 
     fn is_lru(self) -> bool {
         matches!(self, Mode::Lru | Mode::LruDecoded)
+    }
+}
+
+impl fmt::Display for Mode {
+    /// As [`Mode::parse`] reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mode::Auto => write!(f, "auto"),
+            Mode::Off => write!(f, "off"),
+            Mode::NoEvict => write!(f, "no-evict"),
+            Mode::Encoded => write!(f, "encoded"),
+            Mode::Decoded => write!(f, "decoded"),
+            Mode::Lru => write!(f, "lru"),
+            Mode::LruDecoded => write!(f, "lru-decoded"),
+            Mode::Split([files, pixels, pools]) => write!(f, "{files}-{pixels}-{pools}"),
+        }
     }
 }
 

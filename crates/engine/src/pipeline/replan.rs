@@ -557,3 +557,38 @@ impl Shared {
         state
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_all_samples_go_before_pixels_of_some() {
+        let load = Load {
+            samples: 100,
+            encoded: 10.0,
+            decoded: 30.0,
+            augmented: 20.0,
+            read_s: 0.0,
+            decode_s: 1.0,
+            augment_s: 1.0,
+            mixing: 0.0,
+            jobs: Vec::new(),
+        };
+        let of = |bytes| cover_first(&load, Split { encoded: 0, decoded: bytes, pool: 7 });
+        assert_eq!(of(800), Split { encoded: 800, decoded: 0, pool: 7 }, "not even all files fit");
+        // 1400 bytes are files of 100 and 400 more: pixels of 20 of them.
+        assert_eq!(of(1400), Split { encoded: 800, decoded: 600, pool: 7 });
+        assert_eq!(of(9000), Split { encoded: 0, decoded: 3000, pool: 7 }, "all are decoded");
+    }
+
+    #[test]
+    fn who_joins_is_planned_for_though_a_cost_has_drifted() {
+        let mut planner = Planner::new();
+        planner.want("drift of decoding".into());
+        planner.drift = true;
+        planner.want("job 3 joined".into());
+        planner.want("job 4 joined".into());
+        assert_eq!((planner.wanted.as_deref(), planner.drift), (Some("job 3 joined"), false));
+    }
+}

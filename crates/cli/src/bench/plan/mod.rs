@@ -51,7 +51,7 @@ const BEST: &str = "best";
 /// A side that reaches less of the planned one after this many rounds is not measured further.
 const FAR: (usize, f64) = (3, 0.85);
 /// Rounds that others than the planned and the best split take part in.
-const RIVAL_ROUNDS: usize = 8;
+const RIVAL_ROUNDS: usize = 6;
 /// Slots of a job in `forebay serve`, and samples in hand beside two batches.
 const SLOTS: u64 = 4;
 
@@ -282,7 +282,8 @@ impl<'a> Bench<'a> {
         for (name, cache) in named {
             sides.push((name.into(), Some(self.daemon(cell, room, cache)?), Vec::new()));
         }
-        for (name, script) in APART {
+        // Loaders that share nothing are another question than how to use memory: with several jobs it is asked.
+        for (name, script) in APART.into_iter().filter(|_| cell.jobs > 1) {
             match self.apart(cell, room, name, script) {
                 Ok(side) => sides.push((name.into(), Some(side), Vec::new())),
                 Err(error) => bar.suspend(|| warn(&error.context(format!("{name} cannot run")))),

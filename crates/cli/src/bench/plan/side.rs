@@ -12,7 +12,7 @@ use crate::bench::window::Window;
 use crate::daemon::Daemon;
 
 /// Batches that may wait for a job between two turns.
-const WAITING: usize = 6;
+const WAITING: usize = 5;
 /// Epochs in which a side fills its memory before it is measured.
 const WARM: usize = 2;
 
