@@ -125,9 +125,10 @@ impl Serve {
     fn detach(&self, socket: &Path) -> Result<Answer> {
         match Client::connect(socket) {
             Ok(_) => {
-                if self.memory.is_some() || self.threads.is_some() || self.disk.is_some() {
+                let asked = self.memory.is_some() || self.threads.is_some() || self.cache.is_some();
+                if asked || self.disk.is_some() {
                     eprintln!(
-                        "a daemon already serves {}, with the memory, threads and disk it was started with; \
+                        "a daemon already serves {}, with the memory, threads, cache and disk it was started with; \
                          `forebay status` shows it",
                         socket.display()
                     );

@@ -201,7 +201,8 @@ impl Preparer {
         let (width, height) = decoded.picture.size();
         let (head, rest) = Head::fold(width, height, &drawn.ops[drawn.prefix..]);
         let Value::Image(out) = &mut self.copy else { unreachable!("made as an image") };
-        let (limit, room) = (self.limit / 8, self.limit / 8);
+        // The size of what is shared does not vary, and the job has reserved it.
+        let (limit, room) = (self.limit / 8, u64::MAX);
         self.augmenter.run_on(&decoded.picture, &mut self.decoded, &head, rest, limit, room, out)?;
         self.decoded.trim(KEEP);
         counters.augment_ns.spend(start);
@@ -231,11 +232,14 @@ impl Preparer {
         let Kept::Decoded(own) = &*form else { unreachable!("pixels were made") };
         let image = self.augment(order, &form, own, &drawn, out)?;
         order.counters.preparations.add(u64::from(image.is_some() && !order.is_form()));
-        let shelf = order.keep.iter().find_map(|keep| match keep {
-            Keep::Decoded(Form { shelf, .. }) => Some((*shelf, Some(form.clone()), None)),
-            Keep::Encoded(_) => None,
+        let forms = order.keep.iter().filter_map(|keep| match keep {
+            Keep::Decoded(Form { shelf, recipe, .. }) if recipe.decodes_as(order.recipe) => {
+                Some((*shelf, Some(form.clone()), None))
+            }
+            _ => None,
         });
-        Ok(Prepared { drawn, image, kept: shelf.into_iter().collect() })
+        let kept = forms.collect();
+        Ok(Prepared { drawn, image, kept })
     }
 
     /// From the bytes of a file.

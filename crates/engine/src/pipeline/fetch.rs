@@ -22,6 +22,9 @@ pub(super) struct Fetch {
     room: u64,
     threads: usize,
     idle: usize,
+    /// No thread could be started.
+    alone: bool,
+    turn: bool,
     gauge: Arc<Gauge>,
     device: Device,
 }
@@ -71,6 +74,8 @@ impl Fetch {
             room,
             threads: 0,
             idle: 0,
+            alone: false,
+            turn: false,
             gauge,
             device: Device::default(),
         }
@@ -84,7 +89,7 @@ impl Fetch {
     /// Takes a read on; gives it back if there is no room.
     fn ask(&mut self, client: Client, task: Prepare) -> Option<Prepare> {
         let bytes = task.spec.dataset.size(task.name.sample);
-        if self.out >= MOST || self.out > 0 && self.bytes + bytes > self.room {
+        if self.alone || self.out >= MOST || self.out > 0 && self.bytes + bytes > self.room {
             return Some(task);
         }
         self.count(bytes);
@@ -102,6 +107,13 @@ impl Fetch {
         (self.out, self.bytes) = (self.out - 1, self.bytes - bytes);
         self.gauge.sub(bytes);
         task
+    }
+
+    /// Whether the device could have more to do, every second time.
+    pub(super) fn is_thirsty(&mut self) -> bool {
+        self.turn = !self.turn;
+        let under_way = self.out - self.done.len();
+        self.turn && under_way < MOST / 4 && self.out < MOST && self.bytes < self.room
     }
 
     /// What has been read.
@@ -130,17 +142,21 @@ impl Shared {
         if self.start_reader(number).is_ok() {
             return None;
         }
-        // No thread is to be had. Those there are get to it; without any it is read here.
-        let fetch = &mut self.lock().fetch;
+        // No thread is to be had. Those there are get to it; without any, workers read from now on.
+        let mut state = self.lock();
+        let fetch = &mut state.fetch;
         fetch.threads -= 1;
-        let (_, task) = fetch.waiting.pop_back().filter(|_| fetch.threads == 0)?;
-        Some(fetch.uncount(task))
+        if fetch.threads == 0 {
+            fetch.alone = true;
+            fetch.done.append(&mut fetch.waiting);
+        }
+        None
     }
 
     fn start_reader(self: &Arc<Self>, number: usize) -> std::io::Result<()> {
         let shared = self.clone();
         let name = format!("forebay-read-{number}");
-        let thread = std::thread::Builder::new().name(name).stack_size(128 << 10);
+        let thread = std::thread::Builder::new().name(name).stack_size(512 << 10);
         let thread = thread.spawn(move || shared.watch(|| shared.read_until_stopped()))?;
         self.threads.lock().unwrap_or_else(|e| e.into_inner()).push(thread);
         Ok(())

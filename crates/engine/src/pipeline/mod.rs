@@ -29,6 +29,7 @@ pub use spec::{MIN_SLOTS, OnError, Share, Sharing, Spec, remainder};
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -76,8 +77,9 @@ struct Shared {
     work: Condvar,
     /// Threads that read files wait here.
     reads: Condvar,
-    /// Workers first.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// How many of them work; the others read.
+    workers: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -137,6 +139,7 @@ impl Engine {
             work: Condvar::new(),
             reads: Condvar::new(),
             threads: Mutex::default(),
+            workers: AtomicUsize::new(0),
         };
         Engine { shared: Arc::new(shared), pid: std::process::id() }
     }
@@ -241,16 +244,15 @@ impl Engine {
 
     fn spawn(&self) -> Result<()> {
         let mut threads = self.shared.threads.lock().unwrap_or_else(|e| e.into_inner());
-        if !threads.is_empty() {
-            return Ok(()); // with those that read
-        }
-        for number in 0..self.shared.config.threads {
+        while self.shared.workers.load(Ordering::Relaxed) < self.shared.config.threads {
+            let number = self.shared.workers.load(Ordering::Relaxed);
             let shared = self.shared.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("forebay-{number}"))
                 .spawn(move || shared.watch(|| shared.work_until_stopped()))
                 .map_err(|e| Error::Invalid(format!("cannot start a thread: {e}")))?;
             threads.push(thread);
+            self.shared.workers.store(number + 1, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -388,7 +390,7 @@ impl Shared {
             Ok(cut) => cut,
             Err(why) => return self.refuse(filling, why),
         };
-        let mut whole = None;
+        let (mut whole, mut copied) = (None, 0);
         let made = filling.made.read().unwrap_or_else(|e| e.into_inner());
         while let Some(mut piece) = cut.claim() {
             // Pieces come column by column.
@@ -396,11 +398,19 @@ impl Shared {
             let Made { values, drawn, .. } = &*made[sample];
             match (&values[field], &filling.own) {
                 (Value::Kept(image), Some(Own { spec, counters, .. })) => {
-                    let name = &filling.label.names[sample];
-                    match preparer.copy(&spec.recipe, name, image.decoded(), counters) {
+                    let (name, before) = (&filling.label.names[sample], CoreTime::now());
+                    let copy = preparer.copy(&spec.recipe, name, image.decoded(), counters);
+                    copied += CoreTime::now().since(before);
+                    match copy {
                         Ok((drawn, copy)) => filling.finisher.write(copy, &drawn, &mut piece),
                         Err(fault) => _ = filling.fault.set((name.sample, fault)),
                     }
+                }
+                // It did not fit a thread's memory as a whole.
+                (Value::Image(pixels), Some(_)) => {
+                    let (need, allowed) = (pixels.capacity() as u64, self.config.thread_scratch() / 2);
+                    let sample = filling.label.names[sample].sample;
+                    _ = filling.fault.set((sample, Fault::TooLarge { need: need.max(allowed + 1), allowed }));
                 }
                 (value, _) => filling.finisher.write(value, drawn, &mut piece),
             }
@@ -418,7 +428,7 @@ impl Shared {
         }
         let mut state = self.lock();
         if let Some(job) = state.jobs.get_mut(&filling.job) {
-            job.counters.finish_ns.spend(start);
+            job.counters.finish_ns.add(CoreTime::now().since(start).saturating_sub(copied));
             if filling.stream.is_none() {
                 free.drain(..).for_each(|made| job.give_made(made));
             }
@@ -492,9 +502,18 @@ impl State {
 
     /// The next piece of work that need not wait for what another thread makes.
     fn task(&mut self) -> Option<(Client, Task)> {
-        if let Some((client, task)) = self.fetch.take() {
+        // Now and then something new, though files are there: it may be one to ask the device for, which else
+        // would have nothing to do until all are decoded.
+        if !self.fetch.is_thirsty()
+            && let Some((client, task)) = self.fetch.take()
+        {
             return Some((client, Task::Prepare(task)));
         }
+        let found = self.find_task();
+        found.or_else(|| self.fetch.take().map(|(client, task)| (client, Task::Prepare(task))))
+    }
+
+    fn find_task(&mut self) -> Option<(Client, Task)> {
         loop {
             let (client, mut task) = match self.resumed.pop_front() {
                 Some((client, task)) => (client, task),
@@ -566,7 +585,7 @@ impl State {
     /// Gives a sharing job its place in the stream of its dataset and recipe, which may be a new one.
     fn seat(&mut self, job: &mut JobState, threads: u64, gauge: &Arc<Gauge>) -> Result<()> {
         let Some(sharing) = job.spec.sharing() else { return Ok(()) };
-        let key = Key::new(&job.spec, sharing);
+        let key = Key::new(&job.spec);
         let known = self.streams.iter_mut().find(|(_, stream)| stream.key == key);
         if let Some((&id, stream)) = known {
             job.seat = Some((id, stream.join(job, sharing)?));
@@ -605,6 +624,9 @@ impl State {
             }
         }
         self.planner.want(format!("job {id} left"));
+        if self.jobs.is_empty() {
+            self.planner.forget();
+        }
         self.share_out(config);
         Some(job)
     }

@@ -32,6 +32,8 @@ const GAIN: f64 = 0.05;
 const MOST: usize = 64;
 /// Of a load whose reads go to a device more often than this, reads count.
 const COLD: f64 = 0.02;
+/// A plan that failed is tried again after this.
+const RETRY: Duration = Duration::from_secs(10);
 /// New pools get this part of the room until there is a plan.
 const POOLS: u64 = 8;
 /// Core-seconds of a read from the device where nothing is known of it.
@@ -112,7 +114,7 @@ pub(super) struct Planner {
     looked: Instant,
     seen: BTreeMap<u64, Seen>,
     costs: BTreeMap<Client, Costs>,
-    device: (Device, Duration),
+    device: (Device, Duration, Instant),
     /// Reads and bytes per second of the device while it has something to do.
     storage: Option<(f64, f64)>,
     /// Core time and time that workers were at work, and the part of a core that each had.
@@ -126,6 +128,7 @@ pub(super) struct Planner {
     /// The loads that the present plan was made for.
     made_for: Option<(Machine, BTreeMap<Client, Load>)>,
     decisions: VecDeque<Decision>,
+    failed: Option<Instant>,
 }
 
 /// A plan to be solved, away from the lock.
@@ -157,7 +160,7 @@ impl Planner {
             looked: Instant::now(),
             seen: BTreeMap::new(),
             costs: BTreeMap::new(),
-            device: Default::default(),
+            device: (Device::default(), Duration::ZERO, Instant::now()),
             storage: None,
             worked: (0, 0),
             given: 1.0,
@@ -166,6 +169,7 @@ impl Planner {
             solving: false,
             made_for: None,
             decisions: VecDeque::new(),
+            failed: None,
         }
     }
 
@@ -183,6 +187,11 @@ impl Planner {
     /// The machine and the loads that the present plan was made for.
     pub(super) fn made_for(&self) -> Option<&(Machine, BTreeMap<Client, Load>)> {
         self.made_for.as_ref()
+    }
+
+    /// There is no plan any more.
+    pub(super) fn forget(&mut self) {
+        self.made_for = None;
     }
 
     /// Whether memory is split by a plan.
@@ -299,24 +308,27 @@ impl State {
         }
         self.planner.seen.retain(|id, _| self.jobs.contains_key(id));
         self.planner.costs.retain(|client, _| self.served.contains_key(client));
-        let (device, (old, busy)) = (self.fetch.device(), self.planner.device);
+        let (device, (old, busy, since)) = (self.fetch.device(), self.planner.device);
         let (reads, seconds) = (device.reads - old.reads, (device.busy() - busy).as_secs_f64());
         if reads >= ENOUGH && seconds > 0.0 {
             let (new, bytes) = (reads as f64 / seconds, (device.bytes - old.bytes) as f64 / seconds);
-            let learnt = match self.planner.storage {
-                // It may have been low only because little was asked of it.
-                Some((old, _)) if new < 0.7 * old => None,
-                Some((old, per)) => Some((old + NEW * (new - old), per + NEW * (bytes - per))),
-                None => Some((new, bytes)),
-            };
-            self.planner.storage = learnt.or(self.planner.storage.map(|(r, b)| (0.97 * r, 0.97 * b)));
-            self.planner.device = (device, device.busy());
+            // It may be low only because little was asked of it.
+            let asked = seconds > 0.8 * since.elapsed().as_secs_f64();
+            self.planner.storage = Some(match self.planner.storage {
+                Some(known) if new < known.0 && !asked => known,
+                Some((old, per)) => (old + NEW * (new - old), per + NEW * (bytes - per)),
+                None => (new, bytes),
+            });
+            self.planner.device = (device, device.busy(), Instant::now());
         }
     }
 
     /// Wants a new plan if a cost is no longer what the present one was made with.
     fn notice_drift(&mut self, config: &Config) {
         let Some((machine, loads)) = &self.planner.made_for else {
+            if self.planner.failed.is_some_and(|failed| failed.elapsed() < RETRY) {
+                return;
+            }
             if !self.planner.decisions.is_empty() || self.planner.costs.values().any(Costs::is_known) {
                 self.planner.want("first figures".into());
             }
@@ -376,7 +388,10 @@ impl State {
             let jobs: Vec<_> = self.jobs.values().filter(|job| job.client() == client).collect();
             let Some(first) = jobs.first() else { continue };
             let spec = &first.spec;
-            let (samples, ticket) = (spec.dataset.len(), &first.ticket);
+            let (all, ticket) = (spec.dataset.len(), &first.ticket);
+            // Of a subset only that is kept.
+            let taken = jobs.iter().fold(0u64, |sum, job| sum.saturating_add(job.spec.samples()));
+            let samples = taken.min(all);
             let sizes = self.cache.sizes(ticket);
             if samples == 0 {
                 continue;
@@ -394,25 +409,33 @@ impl State {
                     _ => job.spec.level().min(Level::Decoded),
                 };
                 let demand = job.seat.and_then(|(_, bit)| stream?.demand(bit));
-                Draws { demand: demand.filter(|rate| *rate > 0.0), finish_s, level }
+                Draws { demand, finish_s, level }
             });
-            let pixels = sizes.pixels as f64 / samples as f64;
+            let draws: Vec<Draws> = draws.collect();
+            // Who validates meanwhile draws nothing; if all do, they are back soon.
+            let awake: Vec<Draws> = draws.iter().copied().filter(|one| one.demand != Some(0.0)).collect();
+            let draws = match awake.is_empty() {
+                true => draws.into_iter().map(|one| Draws { demand: None, ..one }).collect(),
+                false => awake,
+            };
+            let pixels = sizes.pixels as f64 / all as f64;
             problem.loads.push(Load {
                 samples,
-                encoded: bytes as f64 / samples as f64,
+                encoded: bytes as f64 / all as f64,
                 decoded: pixels,
                 augmented: if spec.recipe.has_augmented() { first.share.sample_bytes as f64 } else { 0.0 },
                 read_s: costs.read_s.unwrap_or(READ_S),
                 decode_s: costs.decode_s().unwrap_or_default(),
                 augment_s: costs.augment_s.unwrap_or_default(),
                 mixing: spec.share.map_or(0.0, |sharing| sharing.mixing),
-                jobs: draws.collect(),
+                jobs: draws,
             });
             problem.cold.push(costs.cold >= COLD);
             let pool = stream.map_or(0, super::StreamState::bytes);
             problem.now.push(Split { encoded: sizes.targets[0], decoded: sizes.targets[1], pool });
             problem.clients.push(client);
         }
+        problem.scale();
         Some(problem).filter(|problem| !problem.loads.is_empty())
     }
 
@@ -423,6 +446,10 @@ impl State {
         let Solution { problem, before, plan } = match solution {
             Ok(solution) => solution,
             Err(why) => {
+                // What is done until something is measured holds, and it is tried again later.
+                self.planner.forget();
+                self.planner.failed = Some(Instant::now());
+                self.share_out(config);
                 let (before, after) = (0.0, 0.0);
                 let (binds, streams) = (Vec::new(), Vec::new());
                 let reason = format!("no plan: {why}");
@@ -477,10 +504,10 @@ impl State {
 
     /// What was planned goes on in the room that is left, until there is another plan.
     pub(super) fn keep_plan(&mut self, mut room: u64) {
-        let new = self.streams.values().filter(|stream| stream.bytes() == 0).count() as u64;
+        let new = self.streams.values().filter(|stream| !stream.planned).count() as u64;
         let first = room / POOLS / new.max(1);
         for stream in self.streams.values_mut() {
-            let pool = if stream.bytes() == 0 { first } else { stream.bytes() };
+            let pool = if stream.planned { stream.bytes() } else { first };
             let pool = pool.min(stream.appetite()).min(room);
             stream.resize(pool);
             room -= pool;
@@ -497,6 +524,7 @@ impl State {
             {
                 let pool = split.pool.min(stream.appetite()).min(room);
                 stream.resize(pool);
+                stream.planned = true;
                 room -= pool;
             }
         }
@@ -510,6 +538,17 @@ impl State {
 }
 
 impl Problem {
+    /// Shelves that several streams use count for each of them: together no more than there is.
+    fn scale(&mut self) {
+        let all: u64 = self.now.iter().map(Split::bytes).sum();
+        let memory = self.machine.memory;
+        for split in self.now.iter_mut().filter(|_| all > memory) {
+            let part = |bytes: u64| (u128::from(bytes) * u128::from(memory) / u128::from(all)) as u64;
+            *split =
+                Split { encoded: part(split.encoded), decoded: part(split.decoded), pool: part(split.pool) };
+        }
+    }
+
     /// Solves it.
     pub(super) fn solve(self) -> Result<Solution, String> {
         let failed = |error: plan::PlanError| error.to_string();

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use forebay_policy::share::{Level, Order, Remainder};
 use forebay_policy::{Picks, Rank};
-use forebay_recipe::{Field, Output, Recipe};
+use forebay_recipe::{Decode, Field, Output, Recipe};
 
 use crate::batch::{COLUMN_ALIGN, Finisher};
+use crate::cache::keeps_planes;
 use crate::decode::SLACK;
 use crate::storage::Dataset;
 use crate::{Error, Result};
@@ -137,6 +138,28 @@ impl Spec {
         self.share.filter(|_| self.recipe.output_size().is_some() && self.picks.subset().is_some())
     }
 
+    /// Whether it draws decoded samples from a pool of such and makes its own copies of them.
+    pub(super) fn draws_decoded(&self) -> bool {
+        self.sharing().is_some_and(|sharing| {
+            sharing.level == Level::Decoded
+                && sharing.order != Order::Strict
+                // A scaled decode may depend on the copy.
+                && self.recipe.decode() == Decode::Exact
+                && self.recipe.has_augmented()
+                // What cannot be augmented is found out too late to be left out.
+                && self.on_error == OnError::Raise
+        })
+    }
+
+    /// Mean bytes of a decoded sample, as far as that is known before any was seen.
+    pub(super) fn decoded_bytes(&self) -> u64 {
+        let pixels =
+            self.recipe.decoded_size().map(|(height, width)| u64::from(height) * u64::from(width) * 3);
+        let files: u64 = self.dataset.parts().iter().map(|folder| folder.bytes()).sum();
+        let guess = if keeps_planes(&self.recipe) { 3 } else { 6 };
+        pixels.unwrap_or(guess * files / self.dataset.len().max(1)) + SLACK as u64
+    }
+
     /// The last form that it has in common with others.
     pub(super) fn level(&self) -> Level {
         self.share.map_or(Level::Augmented, |sharing| sharing.level)
@@ -230,7 +253,10 @@ impl Share {
             return Ok(Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes, listed });
         };
         let slot_bytes = spec.slot_bytes(slot_bytes(&fields, &shapes, spec.batch));
-        let sample_bytes = u64::from(height) * u64::from(width) * 3 + SLACK as u64;
+        let mut sample_bytes = u64::from(height) * u64::from(width) * 3 + SLACK as u64;
+        if spec.draws_decoded() {
+            sample_bytes = sample_bytes.max(spec.decoded_bytes());
+        }
         let mut share = Share { slots: MIN_SLOTS, slot_bytes, samples: least, sample_bytes, listed };
         if share.bytes() > left {
             return Err(Error::Budget(format!(

@@ -10,14 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_policy::share::{self, Demand, Effect, Join, Level, Order, Stream};
+use forebay_policy::share::{self, Demand, Effect, Join, Level, Stream};
 use forebay_policy::{Dice, Formed, Received};
 use forebay_recipe::CopyName;
 
 use super::job::{JobState, Outcome, Prepare, Step, To};
 use super::run::{Failure, Made, Own, Source};
 use super::spec::{OnError, Sharing, Spec};
-use crate::cache::{Form, Keep, NO_SHELF, Ticket, keeps_planes};
+use crate::cache::{Form, Keep, NO_SHELF, Ticket};
 use crate::counters::{Counters, Gauge};
 use crate::decode::{Pixels, SLACK};
 use crate::error::{Fault, Stage};
@@ -37,13 +37,8 @@ pub(super) struct Key {
 }
 
 impl Key {
-    pub(super) fn new(spec: &Spec, sharing: Sharing) -> Self {
-        let decoded = sharing.level == Level::Decoded
-            && sharing.order != Order::Strict
-            && spec.recipe.has_decoded()
-            && spec.recipe.has_augmented()
-            // What cannot be augmented is found out too late to be left out.
-            && spec.on_error == OnError::Raise;
+    pub(super) fn new(spec: &Spec) -> Self {
+        let decoded = spec.draws_decoded();
         Key {
             dataset: spec.dataset.fingerprint().into(),
             copies: if decoded { spec.recipe.decoded_fingerprint() } else { spec.recipe.fingerprint() },
@@ -144,8 +139,9 @@ pub(super) struct StreamState {
     spare: Vec<Pixels>,
     /// Bytes of a sample; their mean where it varies.
     sample_bytes: u64,
-    /// Bytes that the pool may hold.
+    /// Bytes that the pool may hold, and whether a plan says so.
     room: u64,
+    pub(super) planned: bool,
     threads: u64,
     /// Samples that have memory, in use or spare; decoded ones by their bytes.
     samples: u64,
@@ -161,16 +157,7 @@ impl StreamState {
         // Names of copies must never be made twice, on no host and in no other process.
         let random = RandomState::new();
         let (seed, clock) = (random.hash_one(0), random.hash_one(1));
-        let sample_bytes = match (key.decoded, spec.recipe.decoded_size()) {
-            (false, _) => job.share.sample_bytes,
-            (true, Some((height, width))) => u64::from(height) * u64::from(width) * 3 + SLACK as u64,
-            // A guess, until some have been made.
-            (true, None) => {
-                let bytes: u64 = spec.dataset.parts().iter().map(|folder| folder.bytes()).sum();
-                let swell = if keeps_planes(&spec.recipe) { 3 } else { 6 };
-                swell * bytes / spec.dataset.len().max(1) + SLACK as u64
-            }
-        };
+        let sample_bytes = if key.decoded { spec.decoded_bytes() } else { job.share.sample_bytes };
         let part =
             key.decoded.then(|| Arc::new(Spec { recipe: spec.recipe.decoded_part(), ..(*spec).clone() }));
         Ok(StreamState {
@@ -192,6 +179,7 @@ impl StreamState {
             spare: Vec::new(),
             sample_bytes,
             room: 0,
+            planned: false,
             threads,
             samples: 0,
             held: 0,
@@ -474,9 +462,8 @@ impl StreamState {
         self.gauge.add(bytes);
         self.made = (self.made.0 + 1, self.made.1 + bytes);
         let mean = (self.made.1 / self.made.0).max(1);
-        // The mean of all made so far; and less of them while those in hand take too much.
-        let over = self.held.saturating_sub(self.room).div_ceil(mean);
-        let slots = u32::try_from((self.room / mean).saturating_sub(over)).unwrap_or(u32::MAX / 2);
+        // What jobs have in hand is theirs; the pool is as many as fit by the mean of all made so far.
+        let slots = u32::try_from(self.room / mean).unwrap_or(u32::MAX / 2);
         self.sample_bytes = mean;
         if slots != self.policy.slots() {
             self.policy.resize(slots);
@@ -626,7 +613,7 @@ impl StreamState {
             let own = self.key.decoded.then(|| Own {
                 spec: job.spec.clone(),
                 counters: job.counters.clone(),
-                number: u64::from(bit) + 1,
+                number: job.id + 1,
             });
             job.assemble(0, step, part, (Some(id), own)).into_iter().for_each(|made| self.give(made));
         }

@@ -163,3 +163,41 @@ fn the_plan_follows_what_is_measured_and_who_is_there() {
     }
     assert!(engine.memory().1 <= 20 << 20);
 }
+
+#[test]
+fn a_scaled_decode_is_not_shared_as_decoded_data() {
+    // A resize that changes nothing is no step: the decode would depend on the copy.
+    let text = r#"{"steps": [{"op": "resize", "to": {"height": 120, "width": 160}}, {"op": "random_crop", "height": 64, "width": 64},
+        {"op": "to_float", "scale": true}], "decode": "scaled"}"#;
+    let recipe = Recipe::from_json(text).expect("a recipe");
+    let spec = Spec { recipe, ..spec(13, Level::Decoded, 0.0, 0) };
+    let engine = Arc::new(Engine::new(Config::new(64 << 20, 2)));
+    let mut job = engine.join(spec.clone()).expect("joined");
+    let batches = epoch(&mut job, 0, &Received::default());
+    let names = batches.iter().map(|batch| batch.names.iter().map(|name| (*name, true)).collect::<Vec<_>>());
+    let mut again = engine.join(Spec { share: None, ..spec }).expect("joined");
+    again.start_listed(0, 0).expect("started");
+    names.for_each(|names| again.list(names).expect("listed"));
+    again.feed_end().expect("listed");
+    for batch in &batches {
+        let repeated = next(&mut again).expect("a batch").expect("as many");
+        // A slot may be larger than its batch.
+        let bytes = batch.samples.len() * 64 * 64 * 3 * 4;
+        assert!(batch.lease.bytes()[..bytes] == repeated.lease.bytes()[..bytes], "bit for bit");
+    }
+}
+
+#[test]
+fn what_jobs_have_in_hand_of_decoded_data_is_reserved() {
+    // Crops of 16 x 16 of images of some 30 KB: a batch of 64 in hand takes 2 MB, not 50 KB.
+    let text =
+        r#"{"steps": [{"op": "random_crop", "height": 16, "width": 16}, {"op": "to_float", "scale": true}]}"#;
+    let recipe = Recipe::from_json(text).expect("a recipe");
+    let make = |level| Spec { batch: 64, recipe: recipe.clone(), ..spec(300, level, 0.0, 0) };
+    let engine = Arc::new(Engine::new(Config::new(3 << 20, 2)));
+    assert!(engine.join(make(Level::Augmented)).is_ok(), "copies are small");
+    let mut job = Arc::new(Engine::new(Config::new(24 << 20, 2))).join(make(Level::Decoded)).expect("joined");
+    assert_eq!(epoch(&mut job, 0, &Received::default()).len(), 5);
+    let (_, peak) = job.engine().memory();
+    assert!(peak <= 24 << 20, "{peak} bytes");
+}

@@ -193,6 +193,9 @@ impl Books {
 
     /// Promises `need` bytes, and evicts what no job uses for them; false if that is not enough.
     fn make_room(&mut self, limit: u64, need: u64) -> bool {
+        if need > limit {
+            return false;
+        }
         while self.bytes.saturating_add(need) > limit {
             let unused = self.sets.iter().filter(|(_, set)| Arc::strong_count(set) == 1);
             let oldest = unused.min_by_key(|(_, set)| set.used.load(Ordering::Relaxed));
