@@ -42,8 +42,8 @@ def configure(
     """Set this process's memory budget (bytes or ``"4GB"``), number of native threads, and what is kept.
 
     ``cache`` is ``"auto"`` (files, decoded images and copies as planned from what is measured), ``"off"``,
-    ``"encoded"`` or ``"decoded"`` (as many as fit), ``"no-evict"`` (decoded images if all fit, else files), or
-    parts of a hundred for files, decoded images and copies such as ``"25-50-25"``; to compare with, ``"lru"``
+    ``"encoded"`` or ``"decoded"`` (as many as fit), ``"no-evict"`` (decoded images if all fit, else files),
+    or parts of a hundred for files, decoded images and copies such as ``"25-50-25"``; to compare with, ``"lru"``
     and ``"lru-decoded"`` evict what was used least recently.
 
     ``disk`` is a directory on a local disk with a size, such as ``"/local/forebay:100GB"``. Files that are
