@@ -43,8 +43,8 @@ def configure(
 
     ``cache`` is ``"auto"`` (files, decoded images and copies as planned from what is measured), ``"off"``,
     ``"encoded"`` or ``"decoded"`` (as many as fit), ``"no-evict"`` (decoded images if all fit, else files),
-    or parts of a hundred for files, decoded images and copies such as ``"25-50-25"``; to compare with, ``"lru"``
-    and ``"lru-decoded"`` evict what was used least recently.
+    or parts of a hundred for files, decoded images and copies such as ``"25-50-25"``; to compare
+    with, ``"lru"`` and ``"lru-decoded"`` evict what was used least recently.
 
     ``disk`` is a directory on a local disk with a size, such as ``"/local/forebay:100GB"``. Files that are
     not in the system's memory are kept there, also for later runs, so that slow storage is read once. One
