@@ -471,6 +471,7 @@ impl<W> Cache<W> {
                 // It is held for jobs to come while nobody needs the room.
                 _ if idle => 0,
                 (Mode::Split([files, ..]), true) => all.min(of(files)).min(left),
+                (Mode::Split([_, pixels, _]), false) if shelf.is_guess() => of(pixels).min(left),
                 (Mode::Split([_, pixels, _]), false) => all.min(of(pixels)).min(left),
                 (Mode::Decoded | Mode::LruDecoded, false) => need.min(left),
                 (Mode::Decoded | Mode::LruDecoded, true) | (Mode::Off, _) => 0,

@@ -201,3 +201,19 @@ fn what_jobs_have_in_hand_of_decoded_data_is_reserved() {
     let (_, peak) = job.engine().memory();
     assert!(peak <= 24 << 20, "{peak} bytes");
 }
+
+#[test]
+fn a_file_goes_when_its_pixels_are_kept() {
+    let cache = CacheMode::parse("50-50-0").expect("a mode");
+    let engine = Arc::new(Engine::new(Config { cache, ..Config::new(64 << 20, 2) }));
+    let mut files = engine.join(spec(40, Level::Encoded, 0.0, 0)).expect("joined");
+    epoch(&mut files, 0, &Received::default());
+    let [encoded, decoded] = engine.kept();
+    assert!(encoded > 0 && decoded == 0, "{encoded} and {decoded} bytes");
+    let mut pixels = engine.join(spec(40, Level::Decoded, 0.0, 0)).expect("joined");
+    drop(files);
+    epoch(&mut pixels, 0, &Received::default());
+    let [encoded, decoded] = engine.kept();
+    assert!(encoded == 0 && decoded > 0, "{encoded} and {decoded} bytes");
+    assert_eq!(counted(&[pixels], "reads"), 0, "they were made from the files");
+}
